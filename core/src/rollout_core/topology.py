@@ -28,8 +28,7 @@ class Cluster:
     def __post_init__(self) -> None:
         if self.ranks < 1 or self.ranks_per_node < 1:
             raise TopologyError(
-                f"a cluster needs at least one rank and one rank per node, "
-                f"got {self.ranks} and {self.ranks_per_node}"
+                f"a cluster needs at least one rank and one rank per node, got {self.ranks} and {self.ranks_per_node}"
             )
 
     @property
@@ -172,8 +171,7 @@ class Topology:
         return cls(
             cluster,
             tuple(
-                Engine(i, tuple(range(s, s + size)), tuple(_processes(cluster, s, size)))
-                for i, s in enumerate(starts)
+                Engine(i, tuple(range(s, s + size)), tuple(_processes(cluster, s, size))) for i, s in enumerate(starts)
             ),
         )
 

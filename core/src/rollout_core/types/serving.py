@@ -51,8 +51,8 @@ class Process(Protocol):
     def poll(self) -> int | None:
         """The exit status, or None while it runs."""
 
-    def stop(self, grace_s: float) -> None:
-        """Terminate the whole group, kill what is left after ``grace_s`` seconds, and check that it is gone."""
+    def stop(self) -> None:
+        """Ask it to end, kill what is left after the launch's grace, and return when nothing is left."""
 
 
 class Spawn(Protocol):

@@ -1,0 +1,207 @@
+"""Sends requests from the caller's process straight to the engines, and brings each back exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Protocol, Self
+
+import httpx
+
+from rollout_core.client.admission import Admission
+from rollout_core.client.result import check_result, failed_result, join_prior, settle
+from rollout_core.client.router import Router
+from rollout_core.client.transport import Transport, open_transport
+from rollout_core.controller import Endpoint, View
+from rollout_core.errors import EngineError, PluginError, ReplyError, RequestError, UnavailableError
+from rollout_core.model import ModelInfo
+from rollout_core.plugins import Plugins
+from rollout_core.types import GenerateRequest, GenerateResult, Reply, SampleParams
+from rollout_core.worker import authorization
+
+__all__ = ["ControlPlane", "RolloutClient"]
+
+_BUSY = (429, 503)
+_BACKOFF_S = (0.05, 2.0)
+
+
+class ControlPlane(Protocol):
+    """What a client needs of the controller."""
+
+    plugins: Plugins
+    model: ModelInfo
+
+    @property
+    def view(self) -> View:
+        """The engines now."""
+
+    @property
+    def context_length(self) -> int | None:
+        """In tokens."""
+
+    def report_success(self, engine_name: str) -> None:
+        """An engine answered."""
+
+    def report_fault(self, engine_name: str, reason: str) -> None:
+        """An engine failed a request by its own fault."""
+
+
+class RolloutClient:
+    """An asynchronous client for any number of concurrent requests; use it in one event loop.
+
+    ``async with RolloutClient(controller) as client: result = await client.generate(request)``
+    """
+
+    def __init__(self, controller: ControlPlane, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        """Connect to a controller.
+
+        Args:
+            controller: whose engines are used.
+            transport: replaces the connections to the engines; for tests.
+        """
+        config = controller.plugins.config
+        self._controller = controller
+        self._backend = controller.plugins.backend
+        self._admission = Admission(self._backend, controller.model, controller.context_length)
+        self._router = Router(config.session_timeout_s)
+        self._max_attempts = config.max_retries_per_sample + 1
+        self._patience_s = config.rollout_timeout_s
+        self._given_transport = transport
+        self._transport: Transport | None = None
+
+    async def __aenter__(self) -> Self:
+        self._transport = Transport(authorization(self._backend), self._given_transport or open_transport())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection, which cancels what is in flight; twice is harmless."""
+        if self._transport is not None:
+            await self._transport.aclose()
+            self._transport = None
+
+    async def generate(self, request: GenerateRequest) -> GenerateResult:
+        """Draw one sample. Whatever happens to it, it comes back once.
+
+        Returns:
+            A result with status ``completed``, ``aborted`` (with the tokens it had) or ``failed`` (with the reason in
+            ``error``). A continued request comes back whole: the tokens of its prior and the new ones.
+
+        Raises:
+            asyncio.CancelledError: the caller cancelled; the engine stops working on the request.
+            EngineError: the client is not open.
+        """
+        transport = self._open_transport()
+        started, started_at = time.perf_counter(), time.time()
+        attempts = 0
+        try:
+            self._admission.check(request)
+            result, attempts = await self._attempt(transport, request)
+        except (RequestError, EngineError, PluginError) as error:
+            result, attempts = failed_result(request, str(error)), getattr(error, "attempts", attempts)
+        timing = replace(result.timing, total_s=time.perf_counter() - started, started_at=started_at)
+        return replace(result, attempts=attempts, timing=timing)
+
+    async def generate_group(
+        self, prompt_ids: Sequence[int], params: SampleParams, n: int, group_id: str | None = None
+    ) -> list[GenerateResult]:
+        """Draw ``n`` samples of one prompt, in order; they share an engine, which computes the prompt once.
+
+        With ``params.seed`` the samples take the seeds ``seed``, ``seed + 1``, and so on.
+        """
+        first = GenerateRequest(tuple(prompt_ids), params)
+        group = group_id or first.request_id
+        requests = [
+            replace(first, request_id=f"{group}-{i}", group_id=group, params=_with_seed(params, i)) for i in range(n)
+        ]
+        return await asyncio.gather(*map(self.generate, requests))
+
+    async def _attempt(self, transport: Transport, request: GenerateRequest) -> tuple[GenerateResult, int]:
+        """Send the request until an engine serves it: elsewhere after a fault, later while engines are busy."""
+        failed_on: list[str] = []
+        busy_since: float | None = None
+        delay_s, longest_s = _BACKOFF_S
+        while True:
+            endpoint = self._endpoint(request, failed_on)
+            try:
+                reply = await self._send(transport, endpoint, request)
+                if reply.status not in _BUSY:
+                    return self._result(endpoint, request, reply), len(failed_on) + 1
+                busy_since = busy_since or time.monotonic()
+                if time.monotonic() - busy_since > self._patience_s:
+                    raise UnavailableError(f"engines were busy for {self._patience_s:g} s: {reply_message(reply)}")
+                await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))
+                delay_s = min(2 * delay_s, longest_s)
+            except _EngineFault as fault:
+                failed_on.append(endpoint.engine)
+                self._controller.report_fault(endpoint.engine, str(fault))
+                if len(failed_on) >= self._max_attempts:
+                    raise _Exhausted(f"{fault} (sent {len(failed_on)} times)", len(failed_on)) from fault
+
+    def _endpoint(self, request: GenerateRequest, failed_on: Sequence[str]) -> Endpoint:
+        view = self._controller.view
+        endpoint = self._router.pick(view.endpoints, request.affinity, failed_on)
+        if endpoint is None:
+            reasons = "; ".join(f"{engine}: {reason}" for engine, reason in view.reasons.items())
+            raise UnavailableError(f"no engine is in service{': ' + reasons if reasons else ''}")
+        return endpoint
+
+    async def _send(self, transport: Transport, endpoint: Endpoint, request: GenerateRequest) -> Reply:
+        call = self._backend.build_payload(request)
+        try:
+            with self._router.sending(endpoint):
+                reply = await transport.send(endpoint.url, call)
+        except httpx.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise _EngineFault(f"{endpoint.engine} was lost while it worked on the request: {reason}") from error
+        if reply.status >= 500 and reply.status not in _BUSY:
+            raise _EngineFault(f"{endpoint.engine} answered {reply.status}: {reply_message(reply)}")
+        return reply
+
+    def _result(self, endpoint: Endpoint, request: GenerateRequest, reply: Reply) -> GenerateResult:
+        self._controller.report_success(endpoint.engine)
+        if not reply.ok:
+            raise RequestError(f"{endpoint.engine} refused the request ({reply.status}): {reply_message(reply)}")
+        try:
+            result = join_prior(request, self._backend.parse_response(request, reply))
+            check_result(request, result, self._controller.model.vocab_size)
+        except ReplyError as error:
+            raise ReplyError(f"{endpoint.engine} gave a reply that breaks the rules: {error}") from error
+        return replace(settle(result), engine=endpoint.engine)
+
+    def _open_transport(self) -> Transport:
+        if self._transport is None:
+            raise EngineError("the client is not open; use it in 'async with RolloutClient(controller) as client:'")
+        return self._transport
+
+
+class _EngineFault(EngineError):
+    """A transport error or a 5xx: worth another engine."""
+
+
+class _Exhausted(EngineError):
+    def __init__(self, message: str, attempts: int) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+
+
+def _with_seed(params: SampleParams, index: int) -> SampleParams:
+    return params if params.seed is None else params.model_copy(update={"seed": params.seed + index})
+
+
+def reply_message(reply: Reply) -> str:
+    """What the engine says of an error; engines differ in where they say it."""
+    body = reply.body
+    if isinstance(body, dict):
+        body = body.get("error", body.get("message", body.get("detail", body)))
+        if isinstance(body, dict):
+            body = body.get("message", body)
+    return str(body).strip()[:2000] or "no message"

@@ -1,0 +1,123 @@
+"""The rules that every result obeys, and how a continuation is joined to what came before."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from rollout_core.errors import ReplyError
+from rollout_core.types import FinishReason, GenerateRequest, GenerateResult, Status
+
+__all__ = ["check_result", "failed_result", "join_prior", "settle"]
+
+T = TypeVar("T")
+_STATUS = {FinishReason.ABORT: Status.ABORTED, FinishReason.ERROR: Status.FAILED}
+
+
+def check_result(request: GenerateRequest, result: GenerateResult, vocab_size: int | None = None) -> GenerateResult:
+    """Return the result if it obeys the rules: a sample that is silently wrong is worse than a failed one.
+
+    Ids, log-probabilities, versions and experts agree in length; log-probabilities are finite and <= 0; ids are
+    within the vocabulary; what was asked for is there; the result belongs to the request.
+
+    Raises:
+        ReplyError: naming the first rule that is broken.
+    """
+    params, tokens = request.params, result.token_ids
+    if result.request_id != request.request_id:
+        raise ReplyError(f"the reply is of request {result.request_id}, expected {request.request_id}")
+    if result.prompt_ids != request.prompt_ids:
+        raise ReplyError("the reply is of another prompt than was sent")
+    if result.finish_reason is None:
+        raise ReplyError("the reply has no finish reason")
+    for position, token in enumerate(tokens):
+        if type(token) is not int or token < 0 or (vocab_size is not None and token >= vocab_size):
+            raise ReplyError(f"token_ids[{position}] is {token!r}, outside the vocabulary of {vocab_size}")
+    if not tokens and result.finish_reason not in (FinishReason.ABORT, FinishReason.ERROR):
+        raise ReplyError(f"the reply has no token, but finished with '{result.finish_reason.value}'")
+    if params.max_tokens is not None and len(tokens) > params.max_tokens:
+        raise ReplyError(f"the reply has {len(tokens)} tokens, and max_tokens is {params.max_tokens}")
+    _check_values("logprobs", result.logprobs, len(tokens), params.return_logprob)
+    _check_values("sampled_logprobs", result.sampled_logprobs, len(tokens), False)
+    _check_length("weight_versions", result.weight_versions, len(tokens))
+    _check_length("top_logprobs", result.top_logprobs, len(tokens), params.top_logprobs > 0)
+    _check_length("prompt_logprobs", result.prompt_logprobs, len(request.prompt_ids), params.prompt_logprobs)
+    if result.prompt_logprobs is not None:
+        known = [value for value in result.prompt_logprobs[1:] if value is not None]
+        _check_values("prompt_logprobs[1:]", known, len(request.prompt_ids) - 1, False)
+    _check_experts(request, result)
+    return result
+
+
+def _check_length(name: str, values: Sequence[object] | None, expected: int, asked: bool = False) -> None:
+    if values is None:
+        if asked and expected:
+            raise ReplyError(f"{name} was asked for, and the reply has none")
+    elif len(values) != expected:
+        raise ReplyError(f"{name} has {len(values)} entries for {expected} tokens")
+
+
+def _check_values(name: str, values: Sequence[float] | None, expected: int, asked: bool) -> None:
+    _check_length(name, values, expected, asked)
+    for position, value in enumerate(values or ()):
+        if not (isinstance(value, float | int) and math.isfinite(value) and value <= 0):
+            raise ReplyError(f"{name}[{position}] is {value!r}; expected a finite number <= 0")
+
+
+def _check_experts(request: GenerateRequest, result: GenerateResult) -> None:
+    experts = result.routed_experts
+    if experts is None:
+        if request.params.routed_experts and result.token_ids:
+            raise ReplyError("routed experts were asked for, and the reply has none")
+        return
+    expected = len(request.prompt_ids) + len(result.token_ids) - 1
+    if experts.shape[0] != expected:
+        raise ReplyError(f"routed experts cover {experts.shape[0]} tokens, expected {expected}")
+
+
+def settle(result: GenerateResult) -> GenerateResult:
+    """Give the result the status that its finish reason means."""
+    assert result.finish_reason is not None
+    return replace(result, status=_STATUS.get(result.finish_reason, Status.COMPLETED))
+
+
+def failed_result(request: GenerateRequest, reason: str) -> GenerateResult:
+    """The result of a request that could not be served; the tokens of a prior are kept."""
+    base = request.prior or GenerateResult(request.request_id, request.prompt_ids)
+    return replace(
+        base,
+        request_id=request.request_id,
+        finish_reason=FinishReason.ERROR,
+        status=Status.FAILED,
+        error=reason,
+    )
+
+
+def join_prior(request: GenerateRequest, result: GenerateResult) -> GenerateResult:
+    """Put the tokens of the prior result in front of the new ones; experts come whole from the continuation."""
+    prior = request.prior
+    if prior is None:
+        return result
+    return replace(
+        result,
+        token_ids=prior.token_ids + result.token_ids,
+        logprobs=_joined(prior.logprobs, result.logprobs),
+        sampled_logprobs=_joined_sampled(prior, result),
+        top_logprobs=_joined(prior.top_logprobs, result.top_logprobs),
+        weight_versions=prior.weight_versions + result.weight_versions,
+        text=prior.text + result.text,
+        prompt_logprobs=result.prompt_logprobs or prior.prompt_logprobs,
+    )
+
+
+def _joined(before: tuple[T, ...] | None, after: tuple[T, ...] | None) -> tuple[T, ...] | None:
+    return None if before is None or after is None else before + after
+
+
+def _joined_sampled(prior: GenerateResult, result: GenerateResult) -> tuple[float, ...] | None:
+    """Either part may lack them where they equal the model's own."""
+    if prior.sampled_logprobs is None and result.sampled_logprobs is None:
+        return None
+    return _joined(prior.sampled_logprobs or prior.logprobs, result.sampled_logprobs or result.logprobs)

@@ -1,0 +1,1 @@
+"""The embedded backend: a small server around an unmodified Hugging Face model, for laptops and for tests."""

@@ -1,0 +1,110 @@
+"""The hooks of the embedded backend. Importing this imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rollout_core import CapabilityError, RolloutConfig, hookimpl
+from rollout_core.topology import Cluster, Topology
+from rollout_core.types import (
+    PLUGIN_API,
+    Ack,
+    BackendInfo,
+    Call,
+    Capability,
+    GenerateRequest,
+    GenerateResult,
+    Health,
+    HttpCall,
+    LaunchSpec,
+    PauseMode,
+    Reply,
+    Server,
+    Spawn,
+)
+from rollout_transformers import control, launch, wire
+from rollout_transformers.options import TransformersOptions
+
+CAPABILITIES = frozenset(
+    {
+        Capability.MODEL_LOGPROBS,
+        Capability.SAMPLED_LOGPROBS,
+        Capability.TOP_LOGPROBS,
+        Capability.PROMPT_LOGPROBS,
+        Capability.ROUTED_EXPERTS,
+        Capability.SEED,
+        Capability.MIN_P,
+        Capability.MIN_TOKENS,
+        Capability.PENALTIES,
+        Capability.STOP_STRINGS,
+        Capability.STOP_TOKEN_IDS,
+        Capability.IGNORE_EOS,
+        Capability.INCLUDE_STOP,
+        Capability.CONTINUATION,
+        Capability.ABORT,
+        Capability.CANCEL_ON_DISCONNECT,
+        Capability.PAUSE_ABORT,
+        Capability.PAUSE_WAIT,
+        Capability.PAUSE_KEEP,
+        Capability.FP32_LM_HEAD,
+        Capability.SKIP_LOAD_WEIGHTS,
+        Capability.API_KEY,
+    }
+)
+
+
+@hookimpl
+def describe_backend() -> BackendInfo:
+    return BackendInfo(
+        name="transformers",
+        plugin_api=PLUGIN_API,
+        options=TransformersOptions,
+        capabilities=CAPABILITIES,
+        engine_package="torch",
+        engine_versions=">=2.5",
+    )
+
+
+@hookimpl
+def build_topology(config: RolloutConfig, cluster: Cluster) -> Topology:
+    if config.ranks_per_engine > 1:
+        raise CapabilityError(
+            "the embedded backend runs each model on one device; set the parallel sizes to 1, "
+            "or choose an engine that splits models"
+        )
+    return Topology.uniform(cluster, 1)
+
+
+@hookimpl
+def launch_server(config: RolloutConfig, spec: LaunchSpec, spawn: Spawn) -> Server:
+    return launch.launch(config, spec, spawn)
+
+
+@hookimpl
+def build_payload(config: RolloutConfig, request: GenerateRequest) -> HttpCall:
+    return wire.generate_call(request)
+
+
+@hookimpl
+def parse_response(config: RolloutConfig, request: GenerateRequest, reply: Reply) -> GenerateResult:
+    return wire.generate_result(request, reply)
+
+
+@hookimpl
+def pause_generation(config: RolloutConfig, server: Server, mode: PauseMode, call: Call) -> Ack:
+    return control.pause(mode, call)
+
+
+@hookimpl
+def continue_generation(config: RolloutConfig, server: Server, call: Call) -> Ack:
+    return control.resume(call)
+
+
+@hookimpl
+def abort_requests(config: RolloutConfig, server: Server, request_ids: Sequence[str] | None, call: Call) -> Ack:
+    return control.abort(request_ids, call)
+
+
+@hookimpl
+def check_health(config: RolloutConfig, server: Server, call: Call) -> Health:
+    return control.health(call)
