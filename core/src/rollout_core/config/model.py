@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, SerializeAsAny, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 __all__ = ["RolloutConfig"]
 
@@ -20,7 +29,12 @@ class RolloutConfig(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, protected_namespaces=(), validate_default=True
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        validate_default=True,
+        allow_inf_nan=False,
     )
 
     # What runs
@@ -81,7 +95,7 @@ class RolloutConfig(BaseModel):
     port_range: tuple[int, int] = (20000, 32000)
     """First and last TCP port that may be leased for servers and rendezvous."""
 
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(default_factory=dict)
     """Environment variables for the server processes, such as ``OMP_NUM_THREADS``."""
 
     log_dir: Path | None = None
@@ -173,7 +187,9 @@ class RolloutConfig(BaseModel):
 
     # The backend's own
 
-    backend_options: SerializeAsAny[BaseModel] | dict[str, Any] = Field(default_factory=dict, union_mode="left_to_right")
+    backend_options: SerializeAsAny[BaseModel] | dict[str, Any] = Field(
+        default_factory=dict, union_mode="left_to_right"
+    )
     """Options of the chosen backend; ``rollout config init --backend NAME`` lists them."""
 
     @field_validator("backend_options", mode="plain")
@@ -183,6 +199,23 @@ class RolloutConfig(BaseModel):
         if isinstance(value, BaseModel | dict):
             return value
         raise ValueError(f"expected a table of options, got {type(value).__name__}")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        # Pydantic reads true as 1.
+        wanted = cls.model_fields[info.field_name].annotation if info.field_name else bool
+        if isinstance(value, bool) and wanted is not bool:
+            raise ValueError(f"{info.field_name} is {str(value).lower()}, but it is not a yes-or-no setting")
+        return value
+
+    @field_validator("env")
+    @classmethod
+    def _refuse_settings_as_env(cls, value: dict[str, str]) -> dict[str, str]:
+        # In TOML everything below a table header belongs to the table.
+        if strayed := sorted(value.keys() & cls.model_fields.keys()):
+            raise ValueError(f"env has {', '.join(strayed)}: a setting, not a variable; move it above [env]")
+        return value
 
     @field_validator("port_range")
     @classmethod
@@ -215,7 +248,7 @@ class RolloutConfig(BaseModel):
     @property
     def name(self) -> str:
         """The model name that requests and results carry."""
-        return self.model_name or self.model_path.rstrip("/").split("/")[-1]
+        return self.model_name or Path(self.model_path).name or Path(self.model_path).resolve().name
 
     @property
     def tokenizer(self) -> str:
