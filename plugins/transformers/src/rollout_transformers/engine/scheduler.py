@@ -1,0 +1,326 @@
+"""Decides what each step computes: which waiting samples get a row, what is prefilled, and who decodes.
+
+Runs in the engine's thread only. An iteration prefills what fits and then decodes one token for every active
+sample. A failing forward pass is repeated sample by sample, so that only the culprit fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rollout_transformers.engine.experts import Experts
+from rollout_transformers.engine.metrics import Metrics
+from rollout_transformers.engine.reply import make_reply
+from rollout_transformers.engine.rows import RowTable
+from rollout_transformers.engine.runner import ModelRunner, StepOutput
+from rollout_transformers.engine.sample import Sample
+from rollout_transformers.engine.sampler import Draw, NonFiniteLogits, sample, token_logprobs
+from rollout_transformers.engine.step import Segment
+
+__all__ = ["Scheduler"]
+
+logger = logging.getLogger(__name__)
+
+WORTH_WAITING = 16
+"""A sample waits for another's prefill when that saves this many tokens and half of its own prompt."""
+HEADROOM = 64
+"""Tokens of growth that must fit in the budget for a sample to be admitted beside others."""
+GROWTH = 256
+"""Tokens of growth for which rows are lengthened ahead of need."""
+FULL_LOGITS_CHUNK = 512
+"""Largest chunk of a prompt whose logits are wanted at every position."""
+
+Chunk = tuple[Sample, int]
+"""A sample and how many of its pending tokens the prefill computes."""
+
+Work = TypeVar("Work", Sample, Chunk)
+
+
+class Scheduler:
+    """The waiting queue, the active rows and the loop body over them."""
+
+    def __init__(
+        self, runner: ModelRunner, rows: RowTable, max_batch_size: int, max_prefill_tokens: int, version: int
+    ) -> None:
+        self.rows = rows
+        self.waiting: deque[Sample] = deque()
+        self.metrics = Metrics()
+        self.weight_version = version
+        self.admits_new = True
+        """Off while the engine is paused: then only samples that were running before an eviction are admitted."""
+        self._runner = runner
+        self._max_batch_size = max_batch_size
+        self._max_prefill_tokens = max_prefill_tokens
+
+    @property
+    def busy(self) -> bool:
+        """Whether `step` has anything to do."""
+        return bool(self.rows.active) or any(self._admissible())
+
+    def submit(self, item: Sample) -> None:
+        """Queue a sample; one that is complete already is answered at once."""
+        if item.finish_reason is not None and not (item.body.prompt_logprobs or item.body.routed_experts):
+            self._deliver(item)
+        else:
+            self.waiting.append(item)
+
+    def step(self) -> None:
+        """One iteration: prefill what fits, then one decode step."""
+        while self._prefill_once():
+            pass
+        self._decode_once()
+
+    def abort(self, chosen: Callable[[Sample], bool]) -> int:
+        """End the chosen samples with the tokens they have; how many there were."""
+        victims = [item for item in (*self.rows.active, *self.waiting) if chosen(item)]
+        for item in victims:
+            item.finish_reason = "abort"
+            self._finish(item)
+        return len(victims)
+
+    def fail_all(self, error: BaseException) -> None:
+        """Fail everything that is in flight; the engine is going down."""
+        for item in (*self.rows.active, *self.waiting):
+            if not item.future.done():
+                item.future.set_exception(error)
+        self.waiting.clear()
+
+    # Admission
+
+    def _admissible(self) -> Iterator[Sample]:
+        return (item for item in self.waiting if self.admits_new or item.admitted is not None)
+
+    def _prefill_once(self) -> bool:
+        """Prefill one batch; True when samples were held back that can copy from it now."""
+        chunks, held_back = self._choose_chunks()
+        if chunks:
+            self._prefill(chunks)
+        return held_back and bool(chunks)
+
+    def _choose_chunks(self) -> tuple[list[Chunk], bool]:
+        chunks: list[Chunk] = []
+        held_back = False
+        budget = self._max_prefill_tokens
+        if (partial := self.rows.partial) is not None:
+            budget -= self._add_chunk(chunks, partial, budget)
+        for item in list(self._admissible()):
+            if budget <= 0 or self._is_cut(chunks) or not self._has_room(item):
+                break
+            source, count, later = self.rows.prefix(item.ids) if item.reuses_prefix else (-1, 0, 0)
+            if later - count >= max(WORTH_WAITING, len(item.ids) // 2):
+                held_back = True
+                continue
+            if chunks and len(item.ids) - count > budget:
+                break
+            self._admit(item, source, count)
+            budget -= self._add_chunk(chunks, item, budget)
+        return chunks, held_back
+
+    def _add_chunk(self, chunks: list[Chunk], item: Sample, budget: int) -> int:
+        """Plan as much of the sample's prompt as allowed. A single pending token is left to the decode step."""
+        if item.pending == 1 and item.finish_reason is None:
+            return 0
+        limit = budget if item.reuses_prefix else min(budget, FULL_LOGITS_CHUNK)
+        count = min(item.pending, limit)
+        chunks.append((item, count))
+        return count
+
+    def _is_cut(self, chunks: list[Chunk]) -> bool:
+        return bool(chunks) and chunks[-1][1] < chunks[-1][0].pending
+
+    def _has_room(self, item: Sample) -> bool:
+        active = self.rows.active
+        if not active:
+            return True
+        length = max(self.rows.longest(), len(item.ids)) + 1 + min(item.remaining, HEADROOM)
+        return len(active) < self._max_batch_size and self.rows.fits(len(active) + 1, length)
+
+    def _admit(self, item: Sample, source: int, count: int) -> None:
+        self.waiting.remove(item)
+        rows = len(self.rows.active) + 1
+        length = max(self.rows.longest(), len(item.ids))
+        wish = min(self._max_batch_size, rows + len(self.waiting))
+        self.rows.reserve(rows, length, wish, length + min(max(item.remaining, 0), GROWTH))
+        if count and not self.rows.holds(source, count):
+            count = 0
+        self.rows.admit(item, source, count)
+        if item.admitted is None:
+            item.admitted = time.monotonic()
+            item.cached_tokens = min(count, len(item.body.prompt_ids))
+            self.metrics.prompt_tokens += len(item.body.prompt_ids)
+            self.metrics.cached_tokens += item.cached_tokens
+
+    # Steps
+
+    def _prefill(self, chunks: list[Chunk]) -> None:
+        done, broken = _guarded(chunks, self._forward_prefill)
+        draws = [self._absorb_prefill(part, output) for part, output in done]
+        self._settle([(item, err) for (item, _), err in broken], draws)
+
+    def _forward_prefill(self, chunks: Sequence[Chunk]) -> StepOutput:
+        segments, keep, place = [], [], 0
+        for item, count in chunks:
+            segments.append(Segment(item.row, item.computed, item.ids[item.computed : item.computed + count]))
+            keep.extend(range(place if item.body.prompt_logprobs else place + count - 1, place + count))
+            place += count
+        return self._runner.prefill(segments, keep)
+
+    def _absorb_prefill(self, chunks: Sequence[Chunk], output: StepOutput) -> tuple[list[Sample], Tensor]:
+        """Book what the pass computed; the samples that can draw now, with their logits."""
+        ready, last_rows, kept, place = [], [], 0, 0
+        for item, count in chunks:
+            if item.body.prompt_logprobs:
+                self._score_prompt(item, count, output.logits[kept : kept + count])
+            kept += count if item.body.prompt_logprobs else 1
+            self._advance(item, count, output.experts, place)
+            place += count
+            if not item.pending:
+                ready.append(item)
+                last_rows.append(kept - 1)
+        self.metrics.prefilled_tokens += place
+        return ready, output.logits[last_rows]
+
+    def _score_prompt(self, item: Sample, count: int, logits: Tensor) -> None:
+        following = item.ids[item.computed + 1 : item.computed + count + 1]
+        if following:
+            tokens = torch.tensor(following, device=logits.device)
+            item.prompt_logprobs.extend(token_logprobs(logits[: len(following)], tokens))
+
+    def _decode_once(self) -> None:
+        self._make_room()
+        decoding = list(self.rows.decoding)
+        if not decoding:
+            return
+        done, broken = _guarded(decoding, self._forward_decode)
+        for part, output in done:
+            for index, item in enumerate(part):
+                self._advance(item, 1, output.experts, index)
+        self._settle(broken, [(part, output.logits) for part, output in done])
+
+    def _settle(
+        self, broken: Sequence[tuple[Sample, Exception]], draws: Sequence[tuple[Sequence[Sample], Tensor]]
+    ) -> None:
+        """Fail and draw once all samples know what was computed for them, because rows move when one leaves."""
+        self.metrics.steps += len(draws)
+        for item, err in broken:
+            self._fail(item, err)
+        for items, logits in draws:
+            self._draw(items, logits)
+
+    def _forward_decode(self, items: Sequence[Sample]) -> StepOutput:
+        tokens = [item.ids[item.computed] for item in items]
+        return self._runner.decode(items[0].row, tokens, [item.computed for item in items])
+
+    def _make_room(self) -> None:
+        """Lengthen the rows for the next token, sending the youngest sample back to the queue while they do not fit."""
+        active = self.rows.active
+        while active:
+            length = self.rows.longest()
+            wish = min(length + GROWTH, self._runner.loaded.context_length)
+            if self.rows.reserve(len(active), length, wish_length=wish):
+                return
+            youngest = max(active, key=lambda item: item.number)
+            self.rows.release(youngest)
+            youngest.computed, youngest.experts = 0, []
+            youngest.prompt_logprobs = [None]
+            self.waiting.appendleft(youngest)
+            self.metrics.evicted += 1
+
+    def _advance(self, item: Sample, count: int, experts: Experts | None, place: int) -> None:
+        item.computed += count
+        if experts is not None:
+            item.experts.append(experts[place : place + count])
+
+    # Tokens
+
+    def _draw(self, items: Sequence[Sample], logits: Tensor) -> None:
+        """Draw and append one token for each sample; finish those that end with it."""
+        open_items = [(index, item) for index, item in enumerate(items) if item.finish_reason is None]
+        if len(open_items) < len(items):
+            logits = logits[[index for index, _ in open_items]]
+        self._draw_open([item for _, item in open_items], logits)
+        for item in items:
+            if item.finish_reason is not None and item.row >= 0:
+                self._finish(item)
+
+    def _draw_open(self, items: list[Sample], logits: Tensor) -> None:
+        if not items:
+            return
+        try:
+            draws = sample(logits, [item.row_params() for item in items])
+        except Exception as err:
+            if len(items) == 1:
+                self._fail(items[0], err)
+                return
+            for index, item in enumerate(items):
+                self._draw_open([item], logits[index : index + 1])
+            return
+        for item, draw in zip(items, draws, strict=True):
+            self._take(item, draw)
+
+    def _take(self, item: Sample, draw: Draw | NonFiniteLogits) -> None:
+        if isinstance(draw, NonFiniteLogits):
+            self._fail(item, draw)
+            return
+        try:
+            item.take(draw, self.weight_version)
+        except Exception as err:
+            self._fail(item, err)
+            return
+        self.metrics.generated_tokens += 1
+
+    # Endings
+
+    def _finish(self, item: Sample) -> None:
+        self._remove(item)
+        self._deliver(item)
+
+    def _fail(self, item: Sample, error: Exception) -> None:
+        """Fail one sample; the others go on."""
+        logger.error("request %s failed", item.body.request_id, exc_info=error)
+        item.finish_reason = "error"
+        self._remove(item)
+        self.metrics.finished["error"] += 1
+        item.future.set_exception(error)
+
+    def _remove(self, item: Sample) -> None:
+        if item.row >= 0:
+            self.rows.release(item)
+        elif item in self.waiting:
+            self.waiting.remove(item)
+
+    def _deliver(self, item: Sample) -> None:
+        try:
+            reply = make_reply(item)
+        except Exception as err:
+            logger.exception("request %s failed", item.body.request_id)
+            self.metrics.finished["error"] += 1
+            item.future.set_exception(err)
+            return
+        self.metrics.finished[str(item.finish_reason)] += 1
+        item.future.set_result(reply)
+
+
+def _guarded(
+    items: Sequence[Work], forward: Callable[[Sequence[Work]], StepOutput]
+) -> tuple[list[tuple[Sequence[Work], StepOutput]], list[tuple[Work, Exception]]]:
+    """Run a step; when it raises, run it once more for each sample alone. What worked, and what raised again."""
+    try:
+        return [(items, forward(items))], []
+    except Exception:
+        logger.exception("a step over %d samples failed; repeating it one by one", len(items))
+    done: list[tuple[Sequence[Work], StepOutput]] = []
+    broken: list[tuple[Work, Exception]] = []
+    for work in items:
+        try:
+            done.append(([work], forward([work])))
+        except Exception as err:
+            broken.append((work, err))
+    return done, broken
