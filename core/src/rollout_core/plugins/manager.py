@@ -18,6 +18,7 @@ from rollout_core.config.explain import explain
 from rollout_core.errors import BackendNotFoundError, ConfigError, PluginLoadError
 from rollout_core.plugins.backend import Backend
 from rollout_core.plugins.hookspecs import GROUPS, PROJECT, ExtensionSpecs
+from rollout_core.plugins.requirements import check_config
 from rollout_core.types import PLUGIN_API, BackendInfo
 
 __all__ = ["BACKENDS", "EXTENSIONS", "Plugins"]
@@ -50,6 +51,7 @@ class Plugins:
             BackendNotFoundError: nothing installed provides the name.
             PluginLoadError: a load check failed; the message names distribution, version and cause.
             ConfigError: the backend refuses its ``backend_options``.
+            CapabilityError: the config asks for something that the backend does not offer.
         """
         manager = new_manager()
         entry = find_entry_point(BACKENDS, config.backend)
@@ -84,7 +86,9 @@ class Plugins:
         info = describe(manager, config.backend, origin)
         config = config.model_copy(update={"backend_options": validate_options(config, info)})
         name, version = (dist.name, dist.version) if dist is not None else ("", "")
-        return cls(manager, config, Backend(manager, config, info, groups, name, version))
+        face = Backend(manager, config, info, groups, name, version)
+        check_config(face)
+        return cls(manager, config, face)
 
     def register(self, extension: object, name: str) -> None:
         """Add an extension object, such as a reward function of the command line."""

@@ -44,6 +44,7 @@ class Capability(StrEnum):
     EXPERT_PARALLEL = "expert_parallel"
     MULTI_NODE = "multi_node"
     FLOAT8 = "float8"
+    ROUTER_GROUPS = "router_groups"
     FP32_LM_HEAD = "fp32_lm_head"
     SKIP_LOAD_WEIGHTS = "skip_load_weights"
     API_KEY = "api_key"

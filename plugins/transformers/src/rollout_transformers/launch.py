@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, cast
 
-from rollout_core import ConfigError, RolloutConfig
+from rollout_core import RolloutConfig
 from rollout_core.types import LaunchSpec, Server, Spawn
 from rollout_transformers.options import TransformersOptions
 
@@ -30,14 +30,8 @@ ENV = {
 
 
 def engine_settings(config: RolloutConfig, spec: LaunchSpec) -> dict[str, Any]:
-    """The server's settings; what the config leaves open is left to the server.
-
-    Raises:
-        ConfigError: a setting that this backend cannot honour.
-    """
+    """The server's settings; what the config leaves open is left to the server."""
     options = cast(TransformersOptions, config.backend_options)
-    if config.router_groups is not None:
-        raise ConfigError("router_groups: the embedded backend runs the model's own router; drop it")
     settings: dict[str, Any] = {
         "model_path": config.model_path,
         "tokenizer_path": config.tokenizer_path,
@@ -49,7 +43,8 @@ def engine_settings(config: RolloutConfig, spec: LaunchSpec) -> dict[str, Any]:
         "context_length": config.context_length,
         "max_batch_size": config.max_batch_size,
         "max_prefill_tokens": config.chunked_prefill_size if config.chunked_prefill else config.max_prefill_tokens,
-        "memory_fraction": config.memory_fraction,
+        # It is a fraction of an accelerator's memory; on CPU the driver and the trainer share the memory.
+        "memory_fraction": config.memory_fraction if spec.accelerators else None,
         "random_seed": config.random_seed + spec.engine,
         "api_key_file": _key_file(config, spec),
         "trust_remote_code": config.trust_remote_code,

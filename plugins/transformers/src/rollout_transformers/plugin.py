@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rollout_core import CapabilityError, RolloutConfig, hookimpl
+from rollout_core import RolloutConfig, hookimpl
 from rollout_core.topology import Cluster, Topology
 from rollout_core.types import (
     PLUGIN_API,
@@ -67,12 +67,8 @@ def describe_backend() -> BackendInfo:
 
 @hookimpl
 def build_topology(config: RolloutConfig, cluster: Cluster) -> Topology:
-    if config.ranks_per_engine > 1:
-        raise CapabilityError(
-            "the embedded backend runs each model on one device; set the parallel sizes to 1, "
-            "or choose an engine that splits models"
-        )
-    return Topology.uniform(cluster, 1)
+    # Each model runs on one device: parallel sizes above 1 were refused for want of the capability.
+    return Topology.uniform(cluster, config.ranks_per_engine)
 
 
 @hookimpl
