@@ -35,7 +35,7 @@ _EXPECTED: dict[str, Callable[[Details], str]] = {
     "string_too_long": lambda ctx: f"at most {_counted(ctx['max_length'], 'character')}",
     "too_short": lambda ctx: f"at least {_counted(ctx['min_length'], 'item')}",
     "too_long": lambda ctx: f"at most {_counted(ctx['max_length'], 'item')}",
-    "int_from_float": lambda ctx: "a whole number",
+    "string_pattern_mismatch": lambda ctx: f"text that matches {ctx['pattern']}",
 }
 """What was expected, by pydantic's error type or by the part of it before the first underscore."""
 

@@ -23,7 +23,11 @@ Key = tuple[str, ...]
 
 
 def load_config(
-    files: Sequence[Path] = (), sets: Sequence[str] = (), overrides: Mapping[str, Any] | None = None
+    files: Sequence[Path] = (),
+    sets: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    defaults: Mapping[str, Any] | None = None,
 ) -> RolloutConfig:
     """Read the files in order, lay the ``--set`` options over them, then the overrides that are not None.
 
@@ -33,18 +37,18 @@ def load_config(
         files: TOML files.
         sets: ``a.b=value``; see :func:`parse_set`.
         overrides: by field name, such as ``{"gpus": 8}``, or by dotted name.
+        defaults: likewise, below everything else.
 
     Raises:
         ConfigError: one line per problem: the file or option, the field, the value found, what was expected.
     """
     layers = _Layers()
+    layers.put_all(defaults or {})
     for path in files:
         layers.add_file(path)
     for text in sets:
         layers.add_set(text)
-    for name, value in (overrides or {}).items():
-        if value is not None:
-            layers.put(tuple(name.split(".")), value, "command line")
+    layers.put_all(overrides or {})
     return layers.build()
 
 
@@ -100,6 +104,12 @@ class _Layers:
             self._problems.append(str(error))
         else:
             self.put(key, value, f"--set {'.'.join(key)}")
+
+    def put_all(self, values: Mapping[str, Any]) -> None:
+        """Lay the values that are not None over what is there."""
+        for name, value in values.items():
+            if value is not None:
+                self.put(tuple(name.split(".")), value, "command line")
 
     def put(self, key: Key, value: Any, origin: str) -> None:
         """Set one value; a table on the way is made, a plain value on the way is a problem."""

@@ -16,7 +16,17 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = ["RolloutConfig"]
+__all__ = ["SECTIONS", "RolloutConfig"]
+
+SECTIONS = {
+    "backend": "What runs",
+    "executor": "Where it runs",
+    "dtype": "How the engine runs",
+    "startup_timeout_s": "What is waited for, and how long",
+    "weight_update_host": "New weights",
+    "backend_options": "The backend's own",
+}
+"""Titles of the parts of the config, by the first field of each; documents are laid out by them."""
 
 _BATCH_BY_CONTEXT = ((4096, 1024), (8192, 512))
 _BATCH_ABOVE = 128
@@ -36,8 +46,6 @@ class RolloutConfig(BaseModel):
         validate_default=True,
         allow_inf_nan=False,
     )
-
-    # What runs
 
     backend: str = "transformers"
     """Name of the installed backend that serves the model (``rollout plugins`` lists them)."""
@@ -60,8 +68,6 @@ class RolloutConfig(BaseModel):
     extensions: tuple[str, ...] = ()
     """Installed extensions to use, by name (``rollout plugins`` lists them)."""
 
-    # Where it runs
-
     executor: Literal["local"] = "local"
     """How server processes are started: ``local`` runs them on this machine."""
 
@@ -72,7 +78,7 @@ class RolloutConfig(BaseModel):
     """Accelerators to use in all."""
 
     gpus_per_node: int = Field(default=8, ge=1)
-    """Accelerators of one node."""
+    """Accelerators of one node: consecutive ranks of this many share a machine."""
 
     engines: int | None = Field(default=None, ge=1)
     """Engines to start. Unset: as many as the accelerators hold; 1 on CPU."""
@@ -104,13 +110,11 @@ class RolloutConfig(BaseModel):
     api_keys: tuple[SecretStr, ...] = ()
     """Keys that the servers accept; clients send the first. Never logged."""
 
-    # How the engine runs
-
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Data type of the weights. ``auto`` is float32 on CPU, else the checkpoint's own."""
 
     memory_fraction: float = Field(default=0.85, gt=0.0, le=1.0)
-    """Fraction of an accelerator's memory that the engine may take."""
+    """Fraction of an accelerator's memory that the engine may take, weights and K/V cache together."""
 
     random_seed: int = Field(default=1024, ge=0, lt=2**63)
     """Seed of the engines. Requests of a run with ``--seed`` have seeds of their own."""
@@ -145,22 +149,20 @@ class RolloutConfig(BaseModel):
     fp32_lm_head: bool = False
     """Compute the LM head in float32."""
 
-    # What is waited for, and how long
-
     startup_timeout_s: float = Field(default=600.0, gt=0)
-    """Until every engine is ready."""
+    """Seconds until every engine is ready; later than that the run fails with the server's log."""
 
     shutdown_timeout_s: float = Field(default=10.0, gt=0)
-    """For a server to end by itself before it is killed."""
+    """Seconds that a server has to end by itself before it is killed."""
 
     control_timeout_s: float = Field(default=60.0, gt=0)
-    """For one control call (pause, abort, ...)."""
+    """Seconds that an engine has to answer one control call, such as a pause or an abort."""
 
     rollout_timeout_s: float = Field(default=1200.0, gt=0)
-    """Without any progress of its engine, after which a request is taken elsewhere. Not a limit on long samples."""
+    """Seconds without any progress of its engine after which a request is sent elsewhere. No limit on long samples."""
 
     session_timeout_s: float = Field(default=1200.0, gt=0)
-    """Without any request, after which a session's engine is forgotten."""
+    """Seconds without any request after which it is forgotten which engine a session was on."""
 
     max_retries_per_sample: int = Field(default=2, ge=0)
     """Times a sample is sent again after an engine's fault."""
@@ -169,23 +171,19 @@ class RolloutConfig(BaseModel):
     """Faults in a row after which an engine gets no more requests. Unset: ``health_check_failure_threshold``."""
 
     health_check_interval_s: float = Field(default=30.0, gt=0)
-    """Between two health checks of an engine."""
+    """Seconds between two health checks of an engine."""
 
     health_check_timeout_s: float = Field(default=15.0, gt=0)
-    """For one health check."""
+    """Seconds that an engine has to answer one health check."""
 
     health_check_failure_threshold: int = Field(default=3, ge=1)
     """Failed checks in a row after which an engine gets no more requests."""
-
-    # New weights
 
     weight_update_host: str | None = None
     """Address of the trainer's rank 0, for updates over a distributed group. Unset: this machine's."""
 
     weight_update_port: int | None = Field(default=30000, ge=1, le=65535)
     """Port of the trainer's rank 0, for updates over a distributed group."""
-
-    # The backend's own
 
     backend_options: SerializeAsAny[BaseModel] | dict[str, Any] = Field(
         default_factory=dict, union_mode="left_to_right"
