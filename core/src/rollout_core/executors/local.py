@@ -31,7 +31,7 @@ class LocalExecutor:
             )
         self._backend = backend
         self._log_dir = log_dir
-        self._scratch = tempfile.TemporaryDirectory(prefix="rollout-")
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     def workers(self, engine: Engine, weight_version: int) -> list[Worker]:
         """One worker per server process of the engine; none is started yet.
@@ -58,7 +58,7 @@ class LocalExecutor:
             node_rank=process.node_rank,
             node_count=process.node_count,
             rendezvous=f"{rendezvous.host}:{rendezvous.port}" if rendezvous else None,
-            run_dir=private_folder(Path(self._scratch.name), name),
+            run_dir=private_folder(self._private(), name),
             log_path=self._log_dir / f"{name}.log",
             weight_version=version,
         )
@@ -68,10 +68,16 @@ class LocalExecutor:
     def _accelerators(self, process: ServerProcess) -> tuple[int, ...]:
         return () if self._backend.config.accelerator == "cpu" else process.bundles
 
+    def _private(self) -> Path:
+        if self._scratch is None:
+            self._scratch = tempfile.TemporaryDirectory(prefix="rollout-")
+        return Path(self._scratch.name)
+
     def _lease(self) -> PortLease:
         config = self._backend.config
         return PortLease.acquire(config.host, config.port_range)
 
     def close(self) -> None:
         """Remove the private folders; the logs stay."""
-        self._scratch.cleanup()
+        if self._scratch is not None:
+            self._scratch.cleanup()
