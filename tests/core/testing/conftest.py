@@ -1,0 +1,8 @@
+"""Makes the toy backend importable: its hooks here, its server in a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
