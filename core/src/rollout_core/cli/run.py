@@ -1,0 +1,298 @@
+"""``rollout run``: draw samples for a file of prompts."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rollout_core.cli.options import config_options, json_option
+
+if TYPE_CHECKING:
+    from rollout_core.run.prompt_file import PromptFile
+    from rollout_core.run.session import Ending
+    from rollout_core.run.setup import RunOptions, RunSetup
+    from rollout_core.types import SampleParams
+
+__all__ = ["run"]
+
+_SECTIONS = {
+    "Prompts": ("prompts", "prompt_field", "limit", "strict", "system", "chat"),
+    "Model and engines": ("backend", "model", "engines", "concurrency", "config_files", "sets"),
+    "Sampling": (
+        "n",
+        "max_tokens",
+        "min_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "ignore_eos",
+        "top_logprobs",
+    ),
+    "Output": ("output", "file_format", "resume", "reward"),
+}
+_SAMPLING = (
+    "max_tokens",
+    "min_tokens",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "stop",
+    "ignore_eos",
+    "top_logprobs",
+)
+
+
+class SectionedCommand(click.Command):
+    """A command whose help groups its many options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by section; what is in none comes last."""
+        rows = {param.name: row for param in self.get_params(ctx) if (row := param.get_help_record(ctx))}
+        for title, names in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([rows.pop(name) for name in names])
+        with formatter.section("Other"):
+            formatter.write_dl(list(rows.values()))
+
+
+@click.command(cls=SectionedCommand)
+@click.option(
+    "--prompts",
+    required=True,
+    metavar="FILE",
+    type=click.Path(path_type=Path, allow_dash=True),
+    help="Prompts, by suffix: .jsonl, .json (a list), .csv or .parquet; - reads JSONL from standard input.",
+)
+@click.option(
+    "--prompt-field",
+    default="prompt",
+    show_default=True,
+    metavar="NAME",
+    help="Field with the prompt: a text, chat messages or token ids. The other fields go to the output.",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N prompts.")
+@click.option("--strict", is_flag=True, help="Refuse a file with a broken line, instead of failing its samples.")
+@click.option("--system", metavar="TEXT", help="System prompt of chats that have none. Plain text is left alone.")
+@click.option(
+    "--chat/--no-chat", help="Wrap prompts that are plain text as a user's message, instead of completing them."
+)
+@click.option("--backend", metavar="NAME", help="Backend that serves the model (rollout plugins lists them).")
+@click.option("--model", metavar="PATH", help="Checkpoint folder, or its id on the Hugging Face hub.")
+@click.option("--engines", type=click.IntRange(min=1), metavar="N", help="Engines to start.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Requests in flight. Unset: twice what the engines run at once.",
+)
+@config_options
+@click.option(
+    "-n", "n", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Samples per prompt."
+)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    metavar="N",
+    help="Longest response, in tokens.",
+)
+@click.option("--min-tokens", type=click.IntRange(min=0), default=0, metavar="N", help="No end before so many tokens.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(0, 100),
+    default=1.0,
+    show_default=True,
+    metavar="T",
+    help="0 always takes the most likely token.",
+)
+@click.option(
+    "--top-p",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    metavar="P",
+    help="Draw from the smallest set of tokens with this probability.",
+)
+@click.option("--top-k", type=click.IntRange(min=0), default=0, metavar="K", help="Draw from the K most likely tokens.")
+@click.option(
+    "--min-p",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="P",
+    help="Drop tokens below this fraction of the most likely one's probability.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    metavar="N",
+    help="Makes the run repeatable; every sample gets a seed of its own from it.",
+)
+@click.option("--stop", multiple=True, metavar="TEXT", help="Text that ends a response. Repeatable.")
+@click.option("--ignore-eos", is_flag=True, help="Go on after the model's end-of-sequence token.")
+@click.option(
+    "--top-logprobs",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="K",
+    help="Also record the K most likely tokens at every position.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FOLDER",
+    help="Folder for samples, manifest, summary and logs.  [default: rollout-out/<time>]",
+)
+@click.option(
+    "--format", "file_format", type=click.Choice(["jsonl", "parquet"]), default="jsonl", show_default=True,
+    help="samples.jsonl, or a folder samples/ of Parquet files.",
+)  # fmt: skip
+@click.option("--resume", is_flag=True, help="Finish the run in --output: draw what is missing, failed or aborted.")
+@click.option(
+    "--reward",
+    metavar="WHERE",
+    help="Score samples with module:function or file.py:function, from a Sample to a number.",
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Check everything, show the first prompt and what would run; start nothing."
+)
+@click.option("--quiet", is_flag=True, help="Print only errors and the output folder.")
+@json_option
+@click.pass_context
+def run(ctx: click.Context, /, dry_run: bool, quiet: bool, as_json: bool, **flags: Any) -> None:
+    """Draw samples for a file of prompts, with token ids and log-probabilities.
+
+    Every sample is on disk before it is counted: after Ctrl-C, a kill or a full disk, the same command with --resume
+    finishes exactly what is missing. Exit code: 0 all samples completed, 1 some did not, 2 wrong usage.
+
+    \b
+    Examples:
+      rollout run --model ./SmolLM2 --prompts prompts.jsonl --output out
+      rollout run --model ./SmolLM2 --prompts gsm8k.jsonl --prompt-field question --chat -n 4 --seed 1 \\
+                  --reward examples/rewards.py:gsm8k --output out
+      rollout run ... --output out --resume
+    """
+    from rollout_core.config import load_config
+    from rollout_core.run.progress import open_progress
+    from rollout_core.run.session import run_session
+    from rollout_core.run.setup import RunSetup
+
+    if flags["resume"] and flags["output"] is None:
+        raise click.UsageError("--resume needs --output, the folder of the run to finish")
+    with _prompt_file(flags) as prompts:
+        options = _options(flags, prompts)
+        config = load_config(flags["config_files"], flags["sets"], _overrides(flags))
+        setup = RunSetup.check(options, config)
+        if dry_run:
+            _describe(setup, as_json)
+            return
+        progress = open_progress(quiet=quiet)
+        for error in setup.scan.broken:
+            progress.warn(f"broken: {error}")
+        ending = run_session(setup, progress)
+    _report(ending, quiet=quiet, as_json=as_json)
+    ctx.exit(0 if ending.complete and ending.error is None else 1)
+
+
+@contextmanager
+def _prompt_file(flags: Mapping[str, Any]) -> Iterator[PromptFile]:
+    """The prompts; those on standard input are read to the end first, because they are needed twice."""
+    from rollout_core.run.prompt_file import PromptFile, spool_stdin
+
+    path, field, limit = flags["prompts"], flags["prompt_field"], flags["limit"]
+    if str(path) != "-":
+        yield PromptFile(path, field, limit)
+        return
+    with tempfile.TemporaryDirectory(prefix="rollout-") as folder:
+        copy = Path(folder) / "stdin.jsonl"
+        spool_stdin(click.get_binary_stream("stdin"), copy)
+        yield PromptFile(copy, field, limit, name="standard input")
+
+
+def _options(flags: Mapping[str, Any], prompts: PromptFile) -> RunOptions:
+    from rollout_core.run.setup import RunOptions
+
+    return RunOptions(
+        prompts=prompts,
+        params=_params(flags),
+        output=flags["output"] or Path("rollout-out") / datetime.now().strftime("%Y-%m-%d-%H%M%S"),
+        **{
+            name: flags[name]
+            for name in ("n", "seed", "concurrency", "file_format", "resume", "strict", "chat", "reward")
+        },
+    )
+
+
+def _params(flags: Mapping[str, Any]) -> SampleParams:
+    from pydantic import ValidationError
+
+    from rollout_core.types import SampleParams
+
+    try:
+        return SampleParams(**{name: flags[name] for name in _SAMPLING})
+    except ValidationError as error:
+        problems = (problem["msg"].removeprefix("Value error, ") for problem in error.errors())
+        raise click.UsageError("; ".join(problems)) from error
+
+
+def _overrides(flags: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "backend": flags["backend"],
+        "model_path": flags["model"],
+        "engines": flags["engines"],
+        "system_prompt": flags["system"],
+    }
+
+
+def _describe(setup: RunSetup, as_json: bool) -> None:
+    """Show what would run."""
+    from rollout_core.run.output import check_folder
+
+    check_folder(setup.options.output, setup.identity(), resume=setup.options.resume)
+    first = setup.first_prompt()
+    ids = setup.renderer.render(first.value)
+    facts: dict[str, Any] = {
+        "output": str(setup.options.output),
+        **setup.facts(),
+        "samples": setup.planned,
+        "first_prompt": {"place": first.place, "token_ids": ids, "text": setup.renderer.decode(ids)},
+    }
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    backend = setup.plugins.backend
+    click.echo(f"model      {setup.model.path} ({setup.model.architecture}, {setup.model.vocab_size} token ids)")
+    click.echo(f"backend    {backend.name}, {len(setup.topology.engines)} x {setup.topology.cluster.accelerator}")
+    click.echo(f"prompts    {setup.scan.prompts}, {setup.scan.broken_count} of them broken")
+    click.echo(f"samples    {setup.planned}, {setup.plan.concurrency} in flight at most")
+    click.echo(f"output     {setup.options.output} ({setup.options.file_format})")
+    click.echo(f"first      {first.place}, {len(ids)} tokens:\n{setup.renderer.decode(ids)}")
+    click.echo("nothing was started (--dry-run)")
+
+
+def _report(ending: Ending, *, quiet: bool, as_json: bool) -> None:
+    from rollout_core.run.summary import summary_lines
+
+    if ending.error is not None:
+        click.echo(f"Error: {ending.error}", err=True)
+    if as_json:
+        click.echo(json.dumps(ending.summary))
+    elif quiet:
+        click.echo(ending.summary["output"])
+    else:
+        click.echo("\n".join(summary_lines(ending.summary)))
+        click.echo(f"output     {ending.summary['output']}")
+    if not ending.complete and not quiet:
+        click.echo("Some samples are missing: the same command with --resume draws them.", err=True)
+    sys.stdout.flush()
