@@ -8,6 +8,7 @@ from typing import Any
 
 import tomlkit
 from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 from tomlkit.container import Container
 from tomlkit.items import Table
 
@@ -108,6 +109,5 @@ def _example(field: FieldDoc) -> str:
 
 
 def _toml(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json", exclude_none=True)
-    return tomlkit.item(list(value) if isinstance(value, tuple | set | frozenset) else value)
+    # As in JSON: paths and enums become text, tuples and sets lists.
+    return tomlkit.item(to_jsonable_python(value, exclude_none=True))
