@@ -22,7 +22,9 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = read_settings(parser.parse_args(arguments).config_json)
         logging.basicConfig(
-            level=settings.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+            level=settings.log_level.upper(),
+            stream=sys.stderr,
+            format="%(asctime)s %(levelname)s %(name)s: %(message)s",
         )
         serve(settings)
     except StartupError as err:

@@ -116,9 +116,7 @@ def _attend(
     return _softcapped(query, key, value, mask, scale, softcap)
 
 
-def _softcapped(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float
-) -> Tensor:
+def _softcapped(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float, softcap: float) -> Tensor:
     batch, heads, count, dim = query.shape
     groups = heads // key.shape[1]
     folded = query.reshape(batch, key.shape[1], groups * count, dim)
@@ -126,10 +124,7 @@ def _softcapped(
     scores = scores.div_(softcap).tanh_().mul_(softcap).view(batch, heads, count, -1)
     if mask is None:
         mask = torch.ones((count, count), dtype=torch.bool, device=query.device).tril_()
-    if mask.dtype == torch.bool:
-        scores = scores.masked_fill(~mask, float("-inf"))
-    else:
-        scores = scores + mask
+    scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
     weights = scores.softmax(-1).to(value.dtype).view(batch, key.shape[1], groups * count, -1)
     return torch.matmul(weights, value).view(batch, heads, count, -1)
 

@@ -50,10 +50,9 @@ class Engine:
         self.runner = ModelRunner(self.loaded, settings.return_routed_experts)
         self.runner.check()
         budget = settings.kv_cache_tokens or _default_budget(self.runner, settings)
-        rows = RowTable(self.runner.cache, max(budget, self.loaded.context_length), settings.prefix_reuse)
-        self.scheduler = Scheduler(
-            self.runner, rows, settings.max_batch_size, settings.max_prefill_tokens, settings.weight_version
-        )
+        budget = max(budget, self.loaded.context_length)
+        rows = RowTable(self.runner.cache, settings.max_batch_size, budget, settings.prefix_reuse)
+        self.scheduler = Scheduler(self.runner, rows, settings.max_prefill_tokens, settings.weight_version)
         self.limits = RequestLimits(
             vocab_size=self.loaded.vocab_size,
             context_length=self.loaded.context_length,
@@ -228,7 +227,8 @@ def _default_budget(runner: ModelRunner, settings: EngineSettings) -> int:
     if kind == "cuda":
         free = torch.cuda.mem_get_info(runner.loaded.device)[0]
     else:
-        import psutil
+        import psutil  # type: ignore[import-untyped]
 
         free = psutil.virtual_memory().available
-    return min(most, int(free * MEMORY_SHARE.get(kind, 0.5)) // max(runner.cache.bytes_per_token(), 1))
+    share = settings.memory_fraction or MEMORY_SHARE.get(kind, 0.5)
+    return min(most, int(free * share) // max(runner.cache.bytes_per_token(), 1))

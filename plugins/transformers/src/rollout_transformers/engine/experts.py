@@ -6,6 +6,7 @@ keeps the integer tensor of chosen experts that the router returns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,11 @@ def _routers(model: Any) -> list[torch.nn.Module]:
     for module in model.modules():
         recordable = recordable or getattr(module, "_can_record_outputs", None) or {}
     source = recordable.get("router_logits")
-    target = getattr(source, "target_class", source)
+    target: Any = getattr(source, "target_class", source)
     if not isinstance(target, type):
         return []
-    return [module for module in model.modules() if isinstance(module, target)]
+    modules: Iterable[torch.nn.Module] = model.modules()
+    return [module for module in modules if isinstance(module, target)]
 
 
 def _expert_count(model: Any) -> int:

@@ -55,8 +55,8 @@ class RowParams:
     penalties: Penalties | None = None
     banned: tuple[int, ...] = ()
     """Tokens that may not come now, such as end-of-sequence before `min_tokens`."""
-    uniform: float = 0.0
-    """The random number in [0, 1) that decides the draw."""
+    noise_key: int = 0
+    """Key of the random stream that decides the draw."""
     top_logprobs: int = 0
 
     @property

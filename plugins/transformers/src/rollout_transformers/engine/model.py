@@ -142,9 +142,7 @@ def _context_length(settings: EngineSettings, config: Any) -> int:
     if own is not None and length > own:
         raise StartupError(f"context_length {length} is more than the model's {own}")
     rope = getattr(config, "rope_parameters", None) or {}
-    trained = rope.get("original_max_position_embeddings") or getattr(
-        config, "original_max_position_embeddings", None
-    )
+    trained = rope.get("original_max_position_embeddings") or getattr(config, "original_max_position_embeddings", None)
     if rope.get("rope_type") in _GROWING_ROPE and trained and length > trained:
         raise StartupError(
             f"{rope['rope_type']} rotary embeddings past {trained} positions depend on the whole batch; "

@@ -19,6 +19,9 @@ __all__ = ["RowTable", "shared_prefix"]
 LENGTH_STEP = 64
 """Row length grows in multiples of this many positions."""
 
+SPARE_ROWS = 8
+"""Rows that are there from the start, so that samples that left can be kept for their prefixes."""
+
 
 @dataclass
 class Retained:
@@ -33,13 +36,16 @@ class Retained:
 class RowTable:
     """Assigns rows to samples, moves K/V when they leave, and keeps within the token budget."""
 
-    def __init__(self, cache: SlotCache, token_budget: int, reuse: bool) -> None:
+    def __init__(self, cache: SlotCache, max_rows: int, token_budget: int, reuse: bool) -> None:
         self.active: list[Sample] = []
+        self.max_rows = max_rows
         self.token_budget = token_budget
         self._cache = cache
         self._reuse = reuse
         self._retained: dict[int, Retained] = {}
         self._departures = 0
+        rows = max(1, min(max_rows, SPARE_ROWS, token_budget // LENGTH_STEP))
+        cache.resize(rows, self._rounded(rows, LENGTH_STEP))
 
     @property
     def decoding(self) -> list[Sample]:
@@ -76,6 +82,8 @@ class RowTable:
     def prefix(self, ids: list[int]) -> tuple[int, int, int]:
         """The row that shares most with `ids`: (row, tokens to copy now, tokens to copy once it is computed)."""
         row, now, later = -1, 0, 0
+        if not self._reuse:
+            return row, now, later
         limit = len(ids) - 1
         holders = [(sample.row, sample.ids, sample.computed) for sample in self.active]
         holders += [(place, kept.ids, len(kept.ids)) for place, kept in self._retained.items()]

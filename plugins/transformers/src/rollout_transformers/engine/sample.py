@@ -9,7 +9,7 @@ from typing import Any
 from rollout_transformers.engine.experts import Experts
 from rollout_transformers.engine.logits import Penalties, RowParams
 from rollout_transformers.engine.model import LoadedModel
-from rollout_transformers.engine.noise import uniform
+from rollout_transformers.engine.noise import noise_key
 from rollout_transformers.engine.request import GenerateBody
 from rollout_transformers.engine.sampler import Draw
 from rollout_transformers.engine.stops import StopMatch, StopStrings
@@ -81,7 +81,7 @@ class Sample:
             min_p=body.min_p,
             penalties=self._penalties,
             banned=tuple(sorted(self._stop_tokens)) if early else (),
-            uniform=uniform(self._seed, body.output_offset + self.response_length),
+            noise_key=noise_key(self._seed, body.output_offset + self.response_length),
             top_logprobs=body.top_logprobs,
         )
 

@@ -1,9 +1,10 @@
 """Draws the next token of every row and takes its log-probabilities.
 
-The draw inverts the cumulative distribution at the row's random number, in two levels (blocks, then inside one
-block), which costs a fraction of `multinomial` or of a sort. Tokens are walked in the order of their ids, so noise
-of 1e-6 in the logits, as it comes from a different batch, changes a draw only if the random number lies that close
-to a boundary.
+A draw is an exponential race: the index with the largest weight over exponential noise wins, which happens with
+exactly its probability. The race is run over blocks of tokens and then inside the winning block, so a draw needs few
+random numbers and costs a fraction of `multinomial` or of a sort. Noise of 1e-6 in the logits, as it comes from a
+different batch, changes a winner with a probability of about 1e-6; inverting the cumulative distribution would turn
+it into a different token far more often when the distribution is flat.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rollout_transformers.engine.logits import RowParams, adjust
+from rollout_transformers.engine.noise import exponentials
 
 __all__ = ["Draw", "NonFiniteLogits", "sample", "token_logprobs"]
 
 BLOCK = 256
-"""Tokens in one block of the two-level cumulative sum."""
+"""Tokens in one block of the two-level race."""
 
 
 class NonFiniteLogits(ArithmeticError):
@@ -76,37 +78,25 @@ def _choose(logits: Tensor, rows: Sequence[RowParams]) -> Tensor:
     drawn = [i for i, row in enumerate(rows) if not row.greedy]
     tokens = torch.zeros(len(rows), dtype=torch.long, device=logits.device)
     if greedy:
-        tokens[greedy] = (logits if not drawn else logits[greedy]).argmax(1)
+        tokens[greedy] = (logits[greedy] if drawn else logits).argmax(1)
     if drawn:
-        uniforms = torch.tensor([rows[i].uniform for i in drawn], dtype=torch.float64, device=logits.device)
-        tokens[drawn] = _invert(logits if not greedy else logits[drawn], uniforms)
+        tokens[drawn] = _race(logits[drawn] if greedy else logits, [rows[i].noise_key for i in drawn])
     return tokens
 
 
-def _invert(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """The token at which the cumulative probability of each row passes its uniform number."""
+def _race(logits: Tensor, keys: Sequence[int]) -> Tensor:
+    """One token a row, drawn from the softmax of its logits with the noise of its key."""
     weights = (logits - logits.amax(1, keepdim=True)).exp_()
     padding = -weights.shape[1] % BLOCK
     if padding:
         weights = F.pad(weights, (0, padding))
     blocks = weights.view(weights.shape[0], -1, BLOCK)
-    block, rest = _locate(blocks.sum(2), uniforms.unsqueeze(1), relative=True)
-    inside = blocks[torch.arange(blocks.shape[0], device=logits.device), block.squeeze(1)]
-    place, _ = _locate(inside, rest, relative=False)
-    return (block * BLOCK + place).squeeze(1).clamp_(max=logits.shape[1] - 1)
-
-
-def _locate(weights: Tensor, targets: Tensor, relative: bool) -> tuple[Tensor, Tensor]:
-    """First index whose cumulative weight exceeds the target, and what is left of the target before it."""
-    reached = weights.double().cumsum(1)
-    total = reached[:, -1:]
-    if relative:
-        targets = targets * total
-    # Strictly below the total, so that the found index has weight of its own.
-    targets = torch.minimum(targets, torch.nextafter(total, torch.zeros_like(total))).clamp_(min=0.0)
-    index = torch.searchsorted(reached, targets, right=True).clamp_(max=weights.shape[1] - 1)
-    before = reached.gather(1, index) - weights.gather(1, index).double()
-    return index, targets - before
+    count = blocks.shape[1]
+    noise = torch.from_numpy(exponentials(keys, count + BLOCK)).to(logits.device)
+    block = (blocks.sum(2) / noise[:, :count]).argmax(1)
+    inside = blocks[torch.arange(len(keys), device=logits.device), block]
+    place = (inside / noise[:, count:]).argmax(1)
+    return block * BLOCK + place
 
 
 def _tops(logits: Tensor, normalisers: Tensor, rows: Sequence[RowParams]) -> list[list[tuple[int, float]]]:

@@ -46,9 +46,7 @@ Work = TypeVar("Work", Sample, Chunk)
 class Scheduler:
     """The waiting queue, the active rows and the loop body over them."""
 
-    def __init__(
-        self, runner: ModelRunner, rows: RowTable, max_batch_size: int, max_prefill_tokens: int, version: int
-    ) -> None:
+    def __init__(self, runner: ModelRunner, rows: RowTable, max_prefill_tokens: int, version: int) -> None:
         self.rows = rows
         self.waiting: deque[Sample] = deque()
         self.metrics = Metrics()
@@ -56,7 +54,6 @@ class Scheduler:
         self.admits_new = True
         """Off while the engine is paused: then only samples that were running before an eviction are admitted."""
         self._runner = runner
-        self._max_batch_size = max_batch_size
         self._max_prefill_tokens = max_prefill_tokens
 
     @property
@@ -140,13 +137,13 @@ class Scheduler:
         if not active:
             return True
         length = max(self.rows.longest(), len(item.ids)) + 1 + min(item.remaining, HEADROOM)
-        return len(active) < self._max_batch_size and self.rows.fits(len(active) + 1, length)
+        return len(active) < self.rows.max_rows and self.rows.fits(len(active) + 1, length)
 
     def _admit(self, item: Sample, source: int, count: int) -> None:
         self.waiting.remove(item)
         rows = len(self.rows.active) + 1
         length = max(self.rows.longest(), len(item.ids))
-        wish = min(self._max_batch_size, rows + len(self.waiting))
+        wish = min(self.rows.max_rows, rows + len(self.waiting))
         self.rows.reserve(rows, length, wish, length + min(max(item.remaining, 0), GROWTH))
         if count and not self.rows.holds(source, count):
             count = 0
@@ -165,7 +162,9 @@ class Scheduler:
         self._settle([(item, err) for (item, _), err in broken], draws)
 
     def _forward_prefill(self, chunks: Sequence[Chunk]) -> StepOutput:
-        segments, keep, place = [], [], 0
+        segments: list[Segment] = []
+        keep: list[int] = []
+        place = 0
         for item, count in chunks:
             segments.append(Segment(item.row, item.computed, item.ids[item.computed : item.computed + count]))
             keep.extend(range(place if item.body.prompt_logprobs else place + count - 1, place + count))

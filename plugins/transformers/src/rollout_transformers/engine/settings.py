@@ -39,6 +39,8 @@ class EngineSettings(BaseModel):
     """Most samples in flight at once; further ones wait in the queue."""
     kv_cache_tokens: int | None = Field(default=None, gt=1)
     """K/V budget in tokens, counted as rows times row length; derived from free memory when not given."""
+    memory_fraction: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Share of the free memory that a derived K/V budget may take; 0.5 on CPU and 0.85 elsewhere when not given."""
     max_prefill_tokens: int = Field(default=2048, gt=0)
     """Most prompt tokens computed in one forward pass; a longer prompt is computed in chunks."""
     max_queue: int | None = Field(default=None, ge=0)

@@ -18,7 +18,7 @@ from rollout_transformers.engine.step import DecodeStep, PrefillStep, Step
 __all__ = ["SlotCache"]
 
 
-class SlotLayer(CacheLayerMixin):
+class SlotLayer(CacheLayerMixin):  # type: ignore[misc]  # transformers is untyped
     """Keys and values of one attention layer. Zero-filled, because masked positions are still multiplied."""
 
     is_sliding = False
@@ -77,7 +77,7 @@ class SlotLayer(CacheLayerMixin):
         return new
 
 
-class SlotCache(Cache):
+class SlotCache(Cache):  # type: ignore[misc]  # transformers is untyped
     """All layers' keys and values, with operations on whole rows."""
 
     layers: list[SlotLayer]

@@ -6,7 +6,6 @@ back. Only the part of the text that a new token can have completed is searched.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,15 +17,18 @@ _INCOMPLETE = "�"
 
 def decode(tokenizer: Any, ids: Sequence[int], skip_special_tokens: bool) -> str:
     """Text of token ids, with spaces left as the tokens have them."""
-    text: str = tokenizer.decode(
-        list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False
-    )
+    text: str = tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
     return text
 
 
 def new_text(whole: str, prior: str) -> str:
     """What `whole` adds to `prior`, whose last character may have been incomplete."""
-    return whole[len(os.path.commonprefix([whole, prior])) :]
+    shared = 0
+    for one, other in zip(whole, prior, strict=False):
+        if one != other:
+            break
+        shared += 1
+    return whole[shared:]
 
 
 @dataclass(frozen=True)
