@@ -7,26 +7,25 @@ event loop only waits for engines. Samples are sent one by one as others end, so
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
-import uuid
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from rollout_core.errors import RolloutError
 from rollout_core.render import Renderer
+from rollout_core.run.plan import Plan
 from rollout_core.run.progress import Progress
 from rollout_core.run.prompt import BrokenPrompt, Prompt
 from rollout_core.run.record import Outcome, record_of
 from rollout_core.run.reward import Scorer
 from rollout_core.run.sink import Sink
 from rollout_core.run.summary import Tally
-from rollout_core.types import FinishReason, GenerateRequest, GenerateResult, Sample, SampleParams, Status
+from rollout_core.types import FinishReason, GenerateRequest, GenerateResult, Sample, Status
 
-__all__ = ["Generator", "Job", "Plan", "seed_of"]
+__all__ = ["Generator", "Job"]
 
 RENDER_AHEAD = 32
 """Prompts that are rendered at once, while the ones before are sent."""
@@ -43,39 +42,6 @@ class Generator(Protocol):
 
     async def generate(self, request: GenerateRequest) -> GenerateResult:
         """One result per request, whatever happens; cancelling the call cancels the request."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How samples are drawn."""
-
-    params: SampleParams
-    n: int
-    """Samples of each prompt."""
-    concurrency: int
-    """Requests in flight at any time."""
-    seed: int | None = None
-    """Decides the seed of every sample; None leaves the engines to draw as they like."""
-    session: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
-    """Makes request ids unique over resumes."""
-
-    def request(self, prompt_index: int, sample_index: int, prompt_ids: tuple[int, ...]) -> GenerateRequest:
-        """The request of one sample."""
-        params = self.params
-        if self.seed is not None:
-            params = params.model_copy(update={"seed": seed_of(self.seed, prompt_index, sample_index)})
-        return GenerateRequest(
-            prompt_ids,
-            params,
-            request_id=f"{self.session}-{prompt_index}-{sample_index}",
-            group_id=f"{self.session}-{prompt_index}" if self.n > 1 else None,
-        )
-
-
-def seed_of(seed: int, prompt_index: int, sample_index: int) -> int:
-    """The seed of one sample, below 2**63: a function of nothing else, so a resume draws the same."""
-    digest = hashlib.blake2b(f"{seed}/{prompt_index}/{sample_index}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
 
 
 @dataclass(frozen=True, slots=True)

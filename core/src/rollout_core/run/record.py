@@ -18,6 +18,7 @@
 ``logprob_kind``       ``model`` (its own distribution) or ``sampled`` (after temperature, filters and penalties)
 ``sampled_logprobs``   of the distribution that was drawn from, where the engine reports both
 ``top_logprobs``       ``{"token_ids": [[...]], "logprobs": [[...]]}``, one inner list per response token
+``prompt_logprobs``    one per prompt token, the first null
 ``weight_versions``    version of the weights, one per response token
 ``routed_experts``     ``{"shape", "dtype", "data"}``; data is base64 of little-endian C order
 ``reward``             number, or null when nothing scored the sample
@@ -93,6 +94,7 @@ def record_of(sample: Sample, reward_error: str | None = None) -> dict[str, Any]
         "logprob_kind": result.logprob_kind if result.logprobs is not None else None,
         "sampled_logprobs": result.sampled_logprobs,
         "top_logprobs": _top(result.top_logprobs),
+        "prompt_logprobs": result.prompt_logprobs,
         "weight_versions": result.weight_versions,
         "routed_experts": _experts(result.routed_experts),
         "reward": sample.reward,

@@ -14,8 +14,8 @@ from rollout_core.executors import cluster_for
 from rollout_core.model import ModelInfo
 from rollout_core.plugins import Plugins
 from rollout_core.render import Renderer
-from rollout_core.run.job import Plan
 from rollout_core.run.manifest import public_config, versions_of
+from rollout_core.run.plan import Plan
 from rollout_core.run.prompt import Prompt
 from rollout_core.run.prompt_file import PromptFile, PromptScan
 from rollout_core.run.reward import load_reward

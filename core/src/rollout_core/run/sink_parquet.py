@@ -158,6 +158,7 @@ def _schema() -> pa.Schema:
             "logprob_kind": text,
             "sampled_logprobs": numbers,
             "top_logprobs": pa.struct({"token_ids": pa.list_(ids), "logprobs": pa.list_(numbers)}),
+            "prompt_logprobs": numbers,
             "weight_versions": pa.list_(pa.int64()),
             "routed_experts": pa.struct({"shape": ids, "dtype": text, "data": text}),
             "reward": pa.float64(),
