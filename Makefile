@@ -16,7 +16,7 @@ MANIFESTS := core/pyproject.toml plugins/transformers/pyproject.toml
 demo: $(VENV)/.demo
 	model=$$($(BIN)/python examples/make_demo_model.py) && out=demo-output/$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/rollout run --backend transformers --model "$$model" --prompts examples/prompts.jsonl \
-	    -n 2 --max-tokens 48 --temperature 0.7 --seed 1 --output "$$out" && \
+	    --chat -n 2 --max-tokens 48 --temperature 0.7 --seed 1 --output "$$out" && \
 	$(BIN)/python examples/show_samples.py "$$out"
 
 test: $(VENV)/.test

@@ -34,6 +34,7 @@ ORDER = [
     "run",
     "testing",
     "cli",
+    "__main__",
 ]
 HOMES = {"pluggy": "plugins", "ray": "executors.ray", "click": "cli"}
 ENGINES = {"vllm", "sglang", "lmdeploy", "torch"}
