@@ -18,6 +18,12 @@ from rollout_core.run.output import OutputFolder, check_folder
 RUN = {"prompts": "abc", "temperature": 1.0, "n": 2}
 
 
+def leave_a_run(path: Path) -> None:
+    """A run that drew a sample and ended."""
+    take(path).close()
+    (path / "samples.jsonl").write_text("{}\n")
+
+
 def take(path: Path, identity: dict[str, Any] | None = None, *, resume: bool = False) -> OutputFolder:
     return OutputFolder.open(path, identity or RUN, {"model": "m"}, resume=resume)
 
@@ -42,7 +48,7 @@ def test_a_finished_run_says_how_it_ended(tmp_path: Path) -> None:
 
 
 def test_a_resume_goes_on_with_the_same_run(tmp_path: Path) -> None:
-    take(tmp_path / "out").close()
+    leave_a_run(tmp_path / "out")
     output = take(tmp_path / "out", resume=True)
     assert output.manifest.sessions == 2
     output.close()
@@ -54,15 +60,21 @@ def test_a_resume_of_nothing_is_a_new_run(tmp_path: Path) -> None:
     take(tmp_path / "empty", resume=True).close()
 
 
-def test_without_resume_a_run_that_is_there_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_without_any_sample_may_be_started_again_otherwise(tmp_path: Path, resume: bool) -> None:
     take(tmp_path / "out").close()
+    take(tmp_path / "out", {**RUN, "n": 3}, resume=resume).close()
+
+
+def test_without_resume_a_run_that_is_there_is_left_alone(tmp_path: Path) -> None:
+    leave_a_run(tmp_path / "out")
     with pytest.raises(OutputError, match=r"holds this run already \(status running\); add --resume"):
         take(tmp_path / "out")
 
 
 @pytest.mark.parametrize("resume", [False, True])
 def test_the_folder_of_another_run_is_refused_with_the_differences(tmp_path: Path, resume: bool) -> None:
-    take(tmp_path / "out").close()
+    leave_a_run(tmp_path / "out")
     with pytest.raises(OutputError, match=r"another run \(n: 2 there, 3 here; temperature: 1.0 there, 0.5 here\)"):
         take(tmp_path / "out", {**RUN, "temperature": 0.5, "n": 3}, resume=resume)
 

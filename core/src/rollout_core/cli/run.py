@@ -153,17 +153,16 @@ def _describe(setup: RunSetup, as_json: bool) -> None:
 
 
 def _report(ending: Ending, *, quiet: bool, as_json: bool) -> None:
+    """Print the summary, or what ended the run before there was one."""
     from rollout_core.run.summary import summary_lines
 
-    if ending.error is not None:
-        click.echo(f"Error: {ending.error}", err=True)
     if as_json:
         click.echo(json.dumps(ending.summary))
-    elif quiet:
-        click.echo(ending.summary["output"])
-    else:
-        click.echo("\n".join(summary_lines(ending.summary)))
-        click.echo(f"output     {ending.summary['output']}")
-    if not ending.complete and not quiet:
+    elif ending.error is None or ending.summary["session"]["samples"]:
+        lines = [] if quiet else summary_lines(ending.summary)
+        label = "" if quiet else "output     "
+        click.echo("\n".join([*lines, f"{label}{ending.summary['output']}"]))
+    if ending.error is not None:
+        click.echo(f"Error: {ending.error}", err=True)
+    elif not ending.complete and not quiet:
         click.echo("Some samples are missing: the same command with --resume draws them.", err=True)
-    sys.stdout.flush()

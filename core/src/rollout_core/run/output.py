@@ -92,6 +92,9 @@ def check_folder(path: Path, identity: Mapping[str, Any], *, resume: bool) -> Ma
                 f"choose an empty folder for --output"
             )
         return None
+    if not _has_samples(path):
+        # Its engines never started, say: nothing would be lost, so what was wrong may be put right.
+        return None
     if differences := earlier.differences(identity):
         raise OutputError(
             f"{path} belongs to another run ({'; '.join(differences)}); "
@@ -103,6 +106,11 @@ def check_folder(path: Path, identity: Mapping[str, Any], *, resume: bool) -> Ma
             f"or choose another folder for --output"
         )
     return earlier
+
+
+def _has_samples(path: Path) -> bool:
+    files = [path / "samples.jsonl", *(path / "samples").glob("*")]
+    return any(file.exists() and file.stat().st_size for file in files)
 
 
 def _check_parent(path: Path) -> None:

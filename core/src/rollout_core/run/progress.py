@@ -59,7 +59,7 @@ class QuietProgress:
     def engine(self, event: EngineEvent) -> None:
         """Failures only."""
         if event.state is EngineState.FAILED:
-            self.warn(f"{event.engine} failed: {event.detail}")
+            self.warn(_engine_line(event))
 
     def begin(self, tally: Tally) -> None:
         """Nothing to say."""
@@ -222,7 +222,8 @@ class LiveProgress:
 
 
 def _engine_line(event: EngineEvent) -> str:
-    detail = f": {event.detail}" if event.detail else ""
+    # The whole of a failure, with the end of the log, is in the error that ends the run or fails the samples.
+    detail = f": {event.detail.splitlines()[0]}" if event.detail else ""
     return f"{event.engine} is {event.state.value}{detail} ({event.seconds:.1f} s)"
 
 
