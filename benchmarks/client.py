@@ -25,7 +25,7 @@ import uvloop
 from httpx_aiohttp import AiohttpTransport
 
 from rollout_core import GenerateRequest, ModelInfo, Plugins, RolloutClient, RolloutConfig, SampleParams, Status
-from rollout_core.controller import Endpoint, EngineState, View
+from rollout_core.controller import Endpoint, EngineState, Member, View
 
 PROMPT = tuple(range(1, 101))
 TOKENS = 128
@@ -78,6 +78,15 @@ class Trivial:
         self.model = ModelInfo("trivial", "Trivial", vocab_size=50_000, context_length=None, fingerprint="")
         self.context_length = None
         self.view = View((Endpoint("engine-0", url),), {"engine-0": EngineState.READY}, {})
+
+    def join(self, on_change: Callable[[], None]) -> Member:
+        return Member(60)
+
+    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
+        return
+
+    def leave(self, member: Member) -> None:
+        return
 
     def report_success(self, engine_name: str) -> None:
         return

@@ -48,3 +48,10 @@ def test_a_folder_that_is_no_checkpoint_is_refused(tmp_path: Path, content: str 
 def test_a_missing_folder_is_refused_with_what_to_give_instead() -> None:
     with pytest.raises(ModelError, match=r"/no/such/model does not exist; give a checkpoint folder or a hub id"):
         ModelInfo.read("/no/such/model")
+
+
+def test_end_ids_come_from_the_generation_config_before_the_config(tmp_path: Path) -> None:
+    path = folder(tmp_path, {"vocab_size": 100, "eos_token_id": 2})
+    assert ModelInfo.read(path).eos_token_ids == (2,)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [3, 4]}')
+    assert ModelInfo.read(path).eos_token_ids == (3, 4)

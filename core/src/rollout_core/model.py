@@ -29,6 +29,8 @@ class ModelInfo:
     """Longest prompt and response together, in tokens; None where the model sets no limit."""
     fingerprint: str
     """SHA-256 (hex) of the config and of the name and size of every weight file."""
+    eos_token_ids: tuple[int, ...] = ()
+    """Ids that end a response; empty where the model names none."""
 
     @classmethod
     def read(cls, path: str, *, trust_remote_code: bool = False) -> ModelInfo:
@@ -43,6 +45,8 @@ class ModelInfo:
         if folder.is_dir():
             config = _read_json(folder / "config.json")
             fingerprint = _fingerprint(config, folder)
+            if (folder / "generation_config.json").exists():
+                config = {**config, **_end_ids(_read_json(folder / "generation_config.json"))}
         elif _looks_local(path):
             raise ModelError(f"model folder {folder} does not exist; give a checkpoint folder or a hub id (org/name)")
         else:
@@ -58,7 +62,14 @@ class ModelInfo:
             raise ModelError(f"{path}: config.json has no vocab_size, so token ids cannot be checked")
         context = next((text[key] for key in _CONTEXT_KEYS if isinstance(text.get(key), int)), None)
         architectures = config.get("architectures") or [config.get("model_type", "unknown")]
-        return cls(path, str(architectures[0]), vocab_size, context, fingerprint)
+        end_ids = _end_ids(text).get("eos_token_id", [])
+        return cls(path, str(architectures[0]), vocab_size, context, fingerprint, tuple(end_ids))
+
+
+def _end_ids(config: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The end-of-sequence ids of a config as a list, if it names any."""
+    ids = config.get("eos_token_id")
+    return {} if ids is None else {"eos_token_id": ids if isinstance(ids, list) else [ids]}
 
 
 def _looks_local(path: str) -> bool:

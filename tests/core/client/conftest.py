@@ -11,7 +11,8 @@ import orjson
 import pytest
 
 from rollout_core import ModelInfo, Plugins, RolloutClient, RolloutConfig
-from rollout_core.controller import Endpoint, EngineState, View
+from rollout_core.controller import Endpoint, EngineState, Member, View
+from rollout_core.types import PauseMode
 from rollout_transformers import plugin
 
 Body = Mapping[str, Any]
@@ -46,10 +47,11 @@ class Fleet:
     def __init__(self, engines: list[Engine], **settings: Any) -> None:
         config = RolloutConfig(model_path="m", **settings)
         self.plugins = Plugins.from_objects(config, plugin)
-        self.model = ModelInfo("m", "Toy", vocab_size=100, context_length=16, fingerprint="")
+        self.model = ModelInfo("m", "Toy", vocab_size=100, context_length=16, eos_token_ids=(2,), fingerprint="")
         self.context_length = 16
         self.engines = engines
         self.dead: set[str] = set()
+        self.paused: PauseMode | None = None
         self.successes: list[str] = []
         self.faults: list[tuple[str, str]] = []
         self.bodies: list[tuple[str, Body]] = []
@@ -62,7 +64,22 @@ class Fleet:
             tuple(Endpoint(name, f"http://{name}") for name in names),
             dict.fromkeys(names, EngineState.READY),
             dict.fromkeys(self.dead, "it was killed"),
+            self.paused,
         )
+
+    def join(self, on_change: Callable[[], None]) -> Member:
+        self.on_change = on_change
+        return Member(60)
+
+    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
+        self.acknowledged = (epoch, in_flight)
+
+    def leave(self, member: Member) -> None:
+        self.on_change = lambda: None
+
+    def pause(self, mode: PauseMode | None) -> None:
+        self.paused = mode
+        self.on_change()
 
     def report_success(self, engine_name: str) -> None:
         self.successes.append(engine_name)

@@ -9,7 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from rollout_core import EngineError, FinishReason, GenerateRequest, RequestError, SampleParams, Status
+from rollout_core import (
+    EngineError,
+    FinishReason,
+    GenerateRequest,
+    GenerateResult,
+    RequestError,
+    SampleParams,
+    Status,
+)
+from rollout_core.types import PauseMode
 
 ASK = GenerateRequest((1, 2, 3), SampleParams(max_tokens=2), request_id="r")
 
@@ -206,3 +215,80 @@ async def test_the_first_api_key_is_sent_and_appears_in_no_error(fleet: Any) -> 
     assert seen == ["Bearer secret-1"]
     assert "secret" not in (result.error or "")
     assert "secret" not in repr(engines.plugins.config)
+
+
+def cut(tokens: tuple[int, ...], **more: Any) -> GenerateResult:
+    """An aborted result of the prompt of ``ASK``."""
+    return GenerateResult(
+        "old",
+        ASK.prompt_ids,
+        tokens,
+        (-1.0,) * len(tokens),
+        weight_versions=(1,) * len(tokens),
+        finish_reason=FinishReason.ABORT,
+        status=Status.ABORTED,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "params", "reason"),
+    [
+        ((7, 2), SampleParams(), FinishReason.STOP),  # 2 ends a sequence of this model
+        ((7, 9), SampleParams(stop_token_ids=(9,)), FinishReason.STOP),
+        ((7, 8), SampleParams(max_tokens=2), FinishReason.LENGTH),
+        ((7, 2), SampleParams(max_tokens=2, ignore_eos=True), FinishReason.LENGTH),
+    ],
+)
+async def test_a_sample_that_had_reached_its_end_completes_without_a_request(
+    fleet: Any, tokens: tuple[int, ...], params: SampleParams, reason: FinishReason
+) -> None:
+    engines = fleet()
+    async with engines.client() as client:
+        result = await client.generate(replace(ASK, params=params), prior=cut(tokens))
+    assert (result.status, result.finish_reason, result.token_ids) == (Status.COMPLETED, reason, tokens)
+    assert engines.bodies == []
+
+
+@pytest.mark.parametrize("params", [SampleParams(ignore_eos=True), SampleParams(min_tokens=3)])
+async def test_a_sample_that_may_not_end_yet_is_continued(fleet: Any, params: SampleParams) -> None:
+    engines = fleet()
+    async with engines.client() as client:
+        result = await client.generate(replace(ASK, params=params), prior=cut((7, 2)))
+    assert result.token_ids == (7, 2, 5, 6)
+    assert len(engines.bodies) == 1
+
+
+async def test_without_partial_rollout_an_aborted_sample_is_drawn_again_from_its_prompt(fleet: Any) -> None:
+    engines = fleet(partial_rollout=False)
+    async with engines.client() as client:
+        result = await client.generate(ASK, prior=cut((7,)))
+    assert result.token_ids == (5, 6)
+    assert "prior_ids" not in engines.bodies[0][1]
+
+
+async def test_sampled_logprobs_are_filled_from_the_models_own_where_a_part_lacks_them(fleet: Any, reply: Any) -> None:
+    engines = fleet(lambda body: reply(body, sampled_logprobs=[-0.1, -0.2]))
+    async with engines.client() as client:
+        result = await client.generate(replace(ASK, params=SampleParams(max_tokens=5)), prior=cut((7,)))
+    assert result.sampled_logprobs == (-1.0, -0.1, -0.2)
+
+
+async def test_a_failed_continuation_keeps_the_tokens_of_its_prior(fleet: Any) -> None:
+    engines = fleet(status(400, "no"))
+    async with engines.client() as client:
+        result = await client.generate(replace(ASK, params=SampleParams(max_tokens=5)), prior=cut((7, 8)))
+    assert (result.status, result.token_ids) == (Status.FAILED, (7, 8))
+
+
+async def test_while_paused_a_request_waits_or_comes_back_with_what_it_has(fleet: Any) -> None:
+    engines = fleet()
+    async with engines.client() as client:
+        engines.pause(PauseMode.KEEP)
+        back = await client.generate(replace(ASK, params=SampleParams()), prior=cut((7,)), when_paused="abort")
+        assert (back.status, back.token_ids, back.request_id) == (Status.ABORTED, (7,), "r")
+        waiting = asyncio.create_task(client.generate(ASK))
+        await asyncio.sleep(0.01)
+        assert (waiting.done(), engines.bodies) == (False, [])
+        engines.pause(None)
+        assert (await waiting).status is Status.COMPLETED

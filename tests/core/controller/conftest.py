@@ -30,6 +30,7 @@ from rollout_core.types import (
     Spawn,
 )
 
+CAPABILITIES = frozenset({Capability.API_KEY, Capability.PAUSE_ABORT, Capability.PAUSE_KEEP})
 SERVER = Path(__file__).parent / "toy_server.py"
 
 
@@ -47,7 +48,7 @@ class ToyBackend:
 
     @hookimpl
     def describe_backend(self) -> BackendInfo:
-        return BackendInfo("toy", PLUGIN_API, ToyOptions, frozenset({Capability.API_KEY}))
+        return BackendInfo("toy", PLUGIN_API, ToyOptions, CAPABILITIES)
 
     @hookimpl
     def build_topology(self, config: RolloutConfig, cluster: Cluster) -> Topology:

@@ -165,10 +165,91 @@ def test_a_busy_engine_that_progresses_stays_in_service_beyond_the_timeout(contr
 
 def test_control_calls_reach_every_engine(controller: Make) -> None:
     with controller(engines=2) as running:
-        assert all('"mode": "keep"' in ack.detail for ack in running.pause_generation(PauseMode.KEEP))
-        assert len(running.continue_generation()) == 2
+        assert running.pause_generation(PauseMode.KEEP).mode is PauseMode.KEEP
+        running.continue_generation()
         assert running.abort_requests(["a"]) == 2
         assert {name: health.alive for name, health in running.health().items()} == {"engine-0": True, "engine-1": True}
+
+
+def test_a_mode_that_the_backend_lacks_is_refused_and_generation_goes_on(controller: Make) -> None:
+    with controller() as running:
+        with pytest.raises(CapabilityError, match="does not offer pause_wait"):
+            running.pause_generation("wait")
+        assert running.view.paused is None
+
+
+def test_a_pause_is_undone_when_the_block_raises(controller: Make) -> None:
+    def fail_inside(running: Controller) -> None:
+        with running.paused("abort"):
+            assert running.view.paused is PauseMode.ABORT
+            raise ZeroDivisionError
+
+    with controller() as running:
+        with pytest.raises(ZeroDivisionError):
+            fail_inside(running)
+        assert running.view.paused is None
+        assert generate(running)[0].status is Status.COMPLETED
+
+
+def test_a_pause_that_an_engine_refuses_is_undone_at_the_gates(controller: Make) -> None:
+    with controller() as running:
+        set_state(running, 0, refuse=True)
+        with pytest.raises(EngineError, match="answered 500"):
+            running.pause_generation("abort")
+        set_state(running, 0, refuse=False)
+        assert running.view.paused is None
+
+
+def test_pausing_twice_and_continuing_without_a_pause_are_harmless(controller: Make) -> None:
+    with controller() as running:
+        running.continue_generation()
+        running.pause_generation("abort")
+        running.pause_generation("abort")
+        running.continue_generation()
+        running.continue_generation()
+        assert running.view.paused is None
+
+
+def test_a_dead_client_holds_up_a_pause_no_longer_than_its_lease(controller: Make) -> None:
+    with controller(client_lease_s=0.3) as running:
+        silent = running.join(lambda: None)
+        report = running.pause_generation("abort")
+        assert (report.clients, report.lost_clients) == (0, 1)
+        assert 0.1 < report.seconds < 2
+        running.leave(silent)
+
+
+def test_requests_made_while_paused_wait_at_the_gate_and_are_served_afterwards(controller: Make) -> None:
+    with controller() as running:
+
+        async def run() -> GenerateResult:
+            async with RolloutClient(running) as client:
+                running.pause_generation("keep")  # from the loop's own thread: must not deadlock
+                aborted = await client.generate(GenerateRequest((1,)), when_paused="abort")
+                assert (aborted.status, aborted.token_ids) == (Status.ABORTED, ())
+                waiting = asyncio.create_task(client.generate(GenerateRequest((1,))))
+                await asyncio.sleep(0.1)
+                assert not waiting.done()
+                running.continue_generation()
+                return await waiting
+
+        assert asyncio.run(run()).status is Status.COMPLETED
+
+
+def test_a_pause_tells_what_the_clients_had_in_flight(controller: Make) -> None:
+    with controller(backend_options={"body": {"sleep_s": 0.5}}) as running:
+
+        async def run() -> int:
+            async with RolloutClient(running) as client:
+                tasks = [asyncio.create_task(client.generate(GenerateRequest((1,)))) for _ in range(5)]
+                await asyncio.sleep(0.1)
+                report = await asyncio.to_thread(running.pause_generation, "abort")
+                running.continue_generation()
+                await asyncio.gather(*tasks)
+                assert report.clients == 1
+                return report.in_flight
+
+        assert asyncio.run(run()) == 5
 
 
 def test_closing_twice_is_harmless(controller: Make) -> None:

@@ -10,7 +10,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-STATE = {"progress": 0, "running": 0, "healthy": True}
+STATE = {"progress": 0, "running": 0, "healthy": True, "refuse": False}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -22,6 +22,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/state":
             STATE.update(body)
             return self.answer(200, STATE)
+        if STATE["refuse"] and self.path == "/pause":
+            return self.answer(500, {"error": "refused"})
         if self.path in ("/pause", "/continue", "/abort"):
             return self.answer(200, {"path": self.path, "body": body})
         if body.get("die"):

@@ -8,46 +8,26 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Literal, Self
 
 import httpx
 
 from rollout_core.client.admission import Admission
-from rollout_core.client.result import check_result, failed_result, join_prior, settle
+from rollout_core.client.continuation import ended_result, join_prior
+from rollout_core.client.gate import ClientGate
+from rollout_core.client.plane import ControlPlane
+from rollout_core.client.result import aborted_result, check_result, failed_result, settle
 from rollout_core.client.router import Router
 from rollout_core.client.transport import Transport, open_transport
-from rollout_core.controller import Endpoint, View
+from rollout_core.controller import Endpoint
 from rollout_core.errors import EngineError, PluginError, ReplyError, RequestError, UnavailableError
-from rollout_core.model import ModelInfo
-from rollout_core.plugins import Plugins
 from rollout_core.types import GenerateRequest, GenerateResult, Reply, SampleParams
 from rollout_core.worker import authorization
 
-__all__ = ["ControlPlane", "RolloutClient"]
+__all__ = ["RolloutClient"]
 
 _BUSY = (429, 503)
 _BACKOFF_S = (0.05, 2.0)
-
-
-class ControlPlane(Protocol):
-    """What a client needs of the controller."""
-
-    plugins: Plugins
-    model: ModelInfo
-
-    @property
-    def view(self) -> View:
-        """The engines now."""
-
-    @property
-    def context_length(self) -> int | None:
-        """In tokens."""
-
-    def report_success(self, engine_name: str) -> None:
-        """An engine answered."""
-
-    def report_fault(self, engine_name: str, reason: str) -> None:
-        """An engine failed a request by its own fault."""
 
 
 class RolloutClient:
@@ -70,11 +50,14 @@ class RolloutClient:
         self._router = Router(config.session_timeout_s)
         self._max_attempts = config.max_retries_per_sample + 1
         self._patience_s = config.rollout_timeout_s
+        self._partial_rollout = config.partial_rollout
         self._given_transport = transport
         self._transport: Transport | None = None
+        self._gate: ClientGate | None = None
 
     async def __aenter__(self) -> Self:
         self._transport = Transport(authorization(self._backend), self._given_transport or open_transport())
+        self._gate = ClientGate(self._controller)
         return self
 
     async def __aexit__(
@@ -84,12 +67,27 @@ class RolloutClient:
 
     async def aclose(self) -> None:
         """Close every connection, which cancels what is in flight; twice is harmless."""
+        if self._gate is not None:
+            self._gate.close()
+            self._gate = None
         if self._transport is not None:
             await self._transport.aclose()
             self._transport = None
 
-    async def generate(self, request: GenerateRequest) -> GenerateResult:
+    async def generate(
+        self,
+        request: GenerateRequest,
+        *,
+        prior: GenerateResult | None = None,
+        when_paused: Literal["wait", "abort"] = "wait",
+    ) -> GenerateResult:
         """Draw one sample. Whatever happens to it, it comes back once.
+
+        Args:
+            request: what to draw.
+            prior: an aborted result of the same prompt, to be continued; the token budget counts what it has. Where
+                the config switches partial rollouts off, the sample is drawn again from its prompt.
+            when_paused: while generation is paused, ``wait`` until it continues, or come back ``abort``-ed at once.
 
         Returns:
             A result with status ``completed``, ``aborted`` (with the tokens it had) or ``failed`` (with the reason in
@@ -99,16 +97,21 @@ class RolloutClient:
             asyncio.CancelledError: the caller cancelled; the engine stops working on the request.
             EngineError: the client is not open.
         """
-        transport = self._open_transport()
+        self._check_open()
+        if prior is not None:
+            request = replace(request, prior=prior)
+        if request.prior is not None and not self._partial_rollout:
+            request = replace(request, prior=None)
         started, started_at = time.perf_counter(), time.time()
-        attempts = 0
         try:
             self._admission.check(request)
-            result, attempts = await self._attempt(transport, request)
+            result = ended_result(request, self._controller.model.eos_token_ids)
+            if result is None:
+                result = await self._attempt(request, when_paused)
         except (RequestError, EngineError, PluginError) as error:
-            result, attempts = failed_result(request, str(error)), getattr(error, "attempts", attempts)
+            result = replace(failed_result(request, str(error)), attempts=getattr(error, "attempts", 0))
         timing = replace(result.timing, total_s=time.perf_counter() - started, started_at=started_at)
-        return replace(result, attempts=attempts, timing=timing)
+        return replace(result, timing=timing)
 
     async def generate_group(
         self, prompt_ids: Sequence[int], params: SampleParams, n: int, group_id: str | None = None
@@ -124,27 +127,28 @@ class RolloutClient:
         ]
         return await asyncio.gather(*map(self.generate, requests))
 
-    async def _attempt(self, transport: Transport, request: GenerateRequest) -> tuple[GenerateResult, int]:
+    async def _attempt(self, request: GenerateRequest, when_paused: str) -> GenerateResult:
         """Send the request until an engine serves it: elsewhere after a fault, later while engines are busy."""
+        gate, transport = self._check_open()
         failed_on: list[str] = []
-        busy_since: float | None = None
-        delay_s, longest_s = _BACKOFF_S
+        busy = _Busy(self._patience_s)
         while True:
-            endpoint = self._endpoint(request, failed_on)
-            try:
-                reply = await self._send(transport, endpoint, request)
-                if reply.status not in _BUSY:
-                    return self._result(endpoint, request, reply), len(failed_on) + 1
-                busy_since = busy_since or time.monotonic()
-                if time.monotonic() - busy_since > self._patience_s:
-                    raise UnavailableError(f"engines were busy for {self._patience_s:g} s: {reply_message(reply)}")
-                await asyncio.sleep(delay_s * random.uniform(0.5, 1.5))
-                delay_s = min(2 * delay_s, longest_s)
-            except _EngineFault as fault:
-                failed_on.append(endpoint.engine)
-                self._controller.report_fault(endpoint.engine, str(fault))
-                if len(failed_on) >= self._max_attempts:
-                    raise _Exhausted(f"{fault} (sent {len(failed_on)} times)", len(failed_on)) from fault
+            with gate.passing() as passed:
+                if passed:
+                    endpoint = self._endpoint(request, failed_on)
+                    try:
+                        reply = await self._send(transport, endpoint, request)
+                        if reply.status not in _BUSY:
+                            return replace(self._result(endpoint, request, reply), attempts=len(failed_on) + 1)
+                        busy.note(reply)
+                    except _EngineFault as fault:
+                        failed_on.append(endpoint.engine)
+                        self._controller.report_fault(endpoint.engine, str(fault))
+                        if len(failed_on) >= self._max_attempts:
+                            raise _Exhausted(f"{fault} (sent {len(failed_on)} times)", len(failed_on)) from fault
+            if not passed and when_paused == "abort":
+                return aborted_result(request)
+            await (busy.wait() if passed else gate.wait_open())
 
     def _endpoint(self, request: GenerateRequest, failed_on: Sequence[str]) -> Endpoint:
         view = self._controller.view
@@ -177,10 +181,32 @@ class RolloutClient:
             raise ReplyError(f"{endpoint.engine} gave a reply that breaks the rules: {error}") from error
         return replace(settle(result), engine=endpoint.engine)
 
-    def _open_transport(self) -> Transport:
-        if self._transport is None:
+    def _check_open(self) -> tuple[ClientGate, Transport]:
+        if self._gate is None or self._transport is None:
             raise EngineError("the client is not open; use it in 'async with RolloutClient(controller) as client:'")
-        return self._transport
+        return self._gate, self._transport
+
+
+class _Busy:
+    """How long engines have been busy, and how long to wait before asking again."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: float | None = None
+        self._delay_s = 0.0
+
+    def note(self, reply: Reply) -> None:
+        """An engine was busy; raises when engines have been for too long."""
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since > self._patience_s:
+            raise UnavailableError(f"engines were busy for {self._patience_s:g} s: {reply_message(reply)}")
+        first_s, longest_s = _BACKOFF_S
+        self._delay_s = min(max(first_s, 2 * self._delay_s), longest_s)
+
+    async def wait(self) -> None:
+        """Not at all after a fault, longer each time after a busy reply."""
+        await asyncio.sleep(self._delay_s * random.uniform(0.5, 1.5))
 
 
 class _EngineFault(EngineError):

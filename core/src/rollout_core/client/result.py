@@ -1,18 +1,16 @@
-"""The rules that every result obeys, and how a continuation is joined to what came before."""
+"""The rules that every result obeys, and the results of requests that no engine answered."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from rollout_core.errors import ReplyError
 from rollout_core.types import FinishReason, GenerateRequest, GenerateResult, Status
 
-__all__ = ["check_result", "failed_result", "join_prior", "settle"]
+__all__ = ["aborted_result", "check_result", "failed_result", "settle"]
 
-T = TypeVar("T")
 _STATUS = {FinishReason.ABORT: Status.ABORTED, FinishReason.ERROR: Status.FAILED}
 
 
@@ -95,29 +93,7 @@ def failed_result(request: GenerateRequest, reason: str) -> GenerateResult:
     )
 
 
-def join_prior(request: GenerateRequest, result: GenerateResult) -> GenerateResult:
-    """Put the tokens of the prior result in front of the new ones; experts come whole from the continuation."""
-    prior = request.prior
-    if prior is None:
-        return result
-    return replace(
-        result,
-        token_ids=prior.token_ids + result.token_ids,
-        logprobs=_joined(prior.logprobs, result.logprobs),
-        sampled_logprobs=_joined_sampled(prior, result),
-        top_logprobs=_joined(prior.top_logprobs, result.top_logprobs),
-        weight_versions=prior.weight_versions + result.weight_versions,
-        text=prior.text + result.text,
-        prompt_logprobs=result.prompt_logprobs or prior.prompt_logprobs,
-    )
-
-
-def _joined(before: tuple[T, ...] | None, after: tuple[T, ...] | None) -> tuple[T, ...] | None:
-    return None if before is None or after is None else before + after
-
-
-def _joined_sampled(prior: GenerateResult, result: GenerateResult) -> tuple[float, ...] | None:
-    """Either part may lack them where they equal the model's own."""
-    if prior.sampled_logprobs is None and result.sampled_logprobs is None:
-        return None
-    return _joined(prior.sampled_logprobs or prior.logprobs, result.sampled_logprobs or result.logprobs)
+def aborted_result(request: GenerateRequest) -> GenerateResult:
+    """The result of a request that was not sent because generation is paused."""
+    base = request.prior or GenerateResult(request.request_id, request.prompt_ids, logprobs=(), attempts=0)
+    return replace(base, request_id=request.request_id, finish_reason=FinishReason.ABORT, status=Status.ABORTED)

@@ -149,6 +149,9 @@ class RolloutConfig(BaseModel):
     fp32_lm_head: bool = False
     """Compute the LM head in float32."""
 
+    partial_rollout: bool = True
+    """Continue an aborted sample from the tokens it has. Off: it is drawn again from its prompt."""
+
     startup_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds until every engine is ready; later than that the run fails with the server's log."""
 
@@ -157,6 +160,9 @@ class RolloutConfig(BaseModel):
 
     control_timeout_s: float = Field(default=60.0, gt=0)
     """Seconds that an engine has to answer one control call, such as a pause or an abort."""
+
+    client_lease_s: float = Field(default=10.0, gt=0)
+    """Without a sign of life of a client, after which a pause no longer waits for it."""
 
     rollout_timeout_s: float = Field(default=1200.0, gt=0)
     """Seconds without any progress of its engine after which a request is sent elsewhere. No limit on long samples."""

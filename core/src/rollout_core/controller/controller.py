@@ -1,34 +1,31 @@
-"""Owns the engines of a run: starts them, watches them, answers where requests can go, and ends them."""
+"""The control plane of one run: starts and watches the engines, and answers where and when requests can go."""
 
 from __future__ import annotations
 
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
-from rollout_core.controller.engine import ManagedEngine
+from rollout_core.controller.fleet import Fleet
+from rollout_core.controller.gate import Gate, Member
+from rollout_core.controller.health import check_engine, combined
 from rollout_core.controller.monitor import Monitor
-from rollout_core.controller.state import EngineEvent, EngineState, View
-from rollout_core.errors import EngineError
+from rollout_core.controller.state import EngineEvent, EngineState, PauseReport, View
 from rollout_core.executors import LocalExecutor, cluster_for
 from rollout_core.model import ModelInfo
 from rollout_core.plugins import Plugins
-from rollout_core.types import Ack, Health, PauseMode
-from rollout_core.worker import Worker
+from rollout_core.types import Health, PauseMode
 
 __all__ = ["Controller"]
 
-Answer = TypeVar("Answer")
-_HEARTBEAT_S = 1.0
-
 
 class Controller:
-    """The control plane of one run.
+    """Owns the engines of a run.
 
     A context manager: entering starts all engines and waits until they are ready, leaving ends them. Its methods
     block and are safe to call from any thread.
@@ -37,6 +34,7 @@ class Controller:
         plugins: the loaded plugins, with the validated config.
         model: what requests are checked against.
         topology: the engines and their places.
+        log_dir: folder of the servers' logs.
     """
 
     def __init__(
@@ -61,14 +59,15 @@ class Controller:
         self.model = ModelInfo.read(config.model_path, trust_remote_code=config.trust_remote_code)
         self.topology = plugins.backend.build_topology(cluster_for(config))
         self.log_dir = Path(config.log_dir or log_dir or tempfile.mkdtemp(prefix="rollout-logs-"))
-        self._executor = LocalExecutor(plugins.backend, self.topology, self.log_dir)
-        self._on_event = on_event
-        self._lock = threading.RLock()
-        self._engines: list[ManagedEngine] = []
-        self._pool = ThreadPoolExecutor(max_workers=len(self.topology.processes) + 1, thread_name_prefix="rollout")
-        self._monitor = Monitor(self)
-        self._closing = threading.Event()
-        self._view = View((), {}, {})
+        executor = LocalExecutor(plugins.backend, self.topology, self.log_dir)
+        self._fleet = Fleet(plugins, self.topology, executor, self._renew_view, on_event)
+        self._monitor = Monitor(self._fleet, config)
+        self._gate = Gate()
+        self._control = threading.RLock()
+        self._view_lock = threading.RLock()
+        self._paused: PauseMode | None = None
+        self._weight_version = 0
+        self._view = View((), {})
 
     # Life
 
@@ -79,54 +78,18 @@ class Controller:
             LaunchError: a server ended before it was ready; the others are stopped first.
             DeadlineError: ``startup_timeout_s`` passed.
         """
-        deadline = time.monotonic() + self.plugins.config.startup_timeout_s
         try:
-            self._engines = [ManagedEngine(e, self._executor.workers(e, 0)) for e in self.topology.engines]
-            self._wait_started([self._pool.submit(self._start_engine, e, deadline) for e in self._engines])
+            self._fleet.start()
         except BaseException:
             self.close()
             raise
         self._monitor.start()
         self.plugins.hook.run_started(config=self.plugins.config, topology=self.topology)
 
-    def _wait_started(self, starts: list[Future[None]]) -> None:
-        began = time.monotonic()
-        while True:
-            done, pending = wait(starts, timeout=_HEARTBEAT_S, return_when=FIRST_EXCEPTION)
-            for start in done:
-                start.result()
-            if not pending:
-                return
-            for engine in self._engines:
-                if engine.state is EngineState.STARTING:
-                    self._tell(EngineEvent(engine.name, engine.state, "loading", time.monotonic() - began))
-
-    def _start_engine(self, engine: ManagedEngine, deadline: float) -> None:
-        began = time.monotonic()
-        self._set_state(engine, EngineState.STARTING, "launching", 0.0)
-        try:
-            engine.start(deadline, self._closing.is_set)
-        except Exception as error:
-            self._set_state(engine, EngineState.FAILED, str(error), time.monotonic() - began)
-            raise
-        self._set_state(engine, EngineState.READY, "", time.monotonic() - began)
-
     def close(self) -> None:
         """End every engine, and return when no process and no port is left; twice is harmless."""
-        self._closing.set()
         self._monitor.stop()
-        stops = [self._pool.submit(self._stop_engine, engine) for engine in self._engines]
-        wait(stops)
-        self._pool.shutdown()
-        self._executor.close()
-        for stop in stops:
-            stop.result()
-        self._engines = []
-
-    def _stop_engine(self, engine: ManagedEngine) -> None:
-        engine.stop()
-        if engine.state is not EngineState.FAILED:
-            self._set_state(engine, EngineState.STOPPED)
+        self._fleet.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -149,54 +112,90 @@ class Controller:
         """Longest prompt and response together, in tokens; None where neither config nor model sets a limit."""
         return self.plugins.config.context_length or self.model.context_length
 
+    def join(self, on_change: Callable[[], None]) -> Member:
+        """Add a client of this process.
+
+        Args:
+            on_change: called from any thread after a change of :attr:`view`; must not block.
+        """
+        return self._gate.join(Member(self.plugins.config.client_lease_s, on_change))
+
+    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
+        """Hear that a client has acted on the view of ``epoch``, with so many requests in flight."""
+        self._gate.acknowledge(member.name, epoch, in_flight)
+
+    def leave(self, member: Member) -> None:
+        """Forget a client."""
+        self._gate.leave(member.name)
+
     def report_success(self, engine_name: str) -> None:
         """Hear that an engine answered a request."""
-        engine = self._engine(engine_name)
-        if engine is not None and engine.faults:
-            engine.faults = 0
+        self._fleet.note_success(engine_name)
 
     def report_fault(self, engine_name: str, reason: str) -> None:
         """Hear that an engine failed a request by its own fault; several in a row take it out of service."""
-        engine = self._engine(engine_name)
-        if engine is None or engine.state is not EngineState.READY:
-            return
-        config = self.plugins.config
-        with self._lock:
-            engine.faults += 1
-            limit = config.max_retries_per_worker or config.health_check_failure_threshold
-            out_of_service = engine.faults >= limit or engine.exited() is not None
-        if out_of_service:
-            self.fail(engine, engine.exited() or f"{engine.faults} requests in a row failed, the last: {reason}")
-
-    def fail(self, engine: ManagedEngine, reason: str) -> None:
-        """Take an engine out of service and end its processes, which ends the requests in flight on it."""
-        with self._lock:
-            if self._closing.is_set() or engine.state is not EngineState.READY:
-                return
-            self._set_state(engine, EngineState.FAILED, reason)
-        self._pool.submit(engine.stop)
+        self._fleet.note_fault(engine_name, reason)
 
     # Control
 
     def health(self) -> dict[str, Health]:
         """Ask every ready engine how it feels; an engine that does not answer is not alive."""
-        return {
-            engine.name: healths[0] if len(healths) == 1 else _worst(healths)
-            for engine in self.ready_engines()
-            for healths in [self.check(engine)]
-        }
+        return {engine.name: combined(check_engine(engine)) for engine in self._fleet.ready}
 
-    def check(self, engine: ManagedEngine) -> list[Health]:
-        """One health check of each server of the engine that takes requests."""
-        return [_health_of(worker) for worker in engine.entry_workers]
+    def pause_generation(self, mode: PauseMode | str = PauseMode.ABORT) -> PauseReport:
+        """Stop generation: a barrier over all clients and engines.
 
-    def pause_generation(self, mode: PauseMode) -> list[Ack]:
-        """Stop generation on all engines, and return when all are quiet."""
-        return self._on_all(lambda worker: worker.pause_generation(mode))
+        First every client closes its gate and says so, then the engines pause; when this returns nothing is being
+        generated. Pausing again with the same mode is harmless, with another mode it applies that to what is left.
 
-    def continue_generation(self) -> list[Ack]:
-        """Undo a pause on all engines."""
-        return self._on_all(lambda worker: worker.continue_generation())
+        Args:
+            mode: ``abort`` gives the requests in flight back with the tokens they have, ``wait`` lets them finish,
+                ``keep`` freezes them.
+
+        Raises:
+            CapabilityError: the backend cannot pause, or not in this mode.
+            EngineError: an engine did not acknowledge; generation goes on.
+        """
+        mode = PauseMode(mode)
+        started = time.monotonic()
+        with self._control:
+            self.plugins.backend.require(mode.capability, f"pausing with mode '{mode.value}'")
+            before = self._paused
+            members, lost = self._gate.wait_acknowledged(self._set_paused(mode))
+            try:
+                acks = self._fleet.on_entry_workers(lambda worker: worker.pause_generation(mode))
+            except BaseException:
+                if before is None:
+                    self.continue_generation()
+                raise
+        return PauseReport(
+            mode=mode,
+            clients=len(members),
+            lost_clients=len(lost),
+            in_flight=sum(member.in_flight for member in members),
+            aborted=sum(ack.aborted for ack in acks),
+            frozen=sum(ack.running + ack.waiting for ack in acks),
+            seconds=time.monotonic() - started,
+        )
+
+    def continue_generation(self) -> None:
+        """Undo a pause: first on the engines, then at the clients' gates. Harmless when not paused."""
+        with self._control:
+            try:
+                if self._paused is not None and self._fleet.ready:
+                    self._fleet.on_entry_workers(lambda worker: worker.continue_generation())
+            finally:
+                if self._paused is not None:
+                    self._set_paused(None)
+
+    @contextmanager
+    def paused(self, mode: PauseMode | str = PauseMode.ABORT) -> Iterator[PauseReport]:
+        """Pause for the length of a ``with`` block; generation continues whatever the block raises."""
+        report = self.pause_generation(mode)
+        try:
+            yield report
+        finally:
+            self.continue_generation()
 
     def abort_requests(self, request_ids: Sequence[str] | None = None) -> int:
         """Abort the given requests, or all: each comes back to its caller with the tokens it has.
@@ -204,55 +203,28 @@ class Controller:
         Returns:
             How many requests the engines aborted.
         """
-        return sum(ack.aborted for ack in self._on_all(lambda worker: worker.abort_requests(request_ids)))
+        acks = self._fleet.on_entry_workers(lambda worker: worker.abort_requests(request_ids))
+        return sum(ack.aborted for ack in acks)
 
-    def _on_all(self, ask: Callable[[Worker], Answer]) -> list[Answer]:
-        workers = [worker for engine in self.ready_engines() for worker in engine.entry_workers]
-        if not workers:
-            raise EngineError("no engine is in service; see the reasons in view.reasons")
-        # Threads of their own: a control call is never queued behind the stop of another engine.
-        with ThreadPoolExecutor(max_workers=len(workers), thread_name_prefix="rollout-control") as lane:
-            return list(lane.map(ask, workers))
+    # The view
 
-    def ready_engines(self) -> list[ManagedEngine]:
-        """The engines in service."""
-        return [engine for engine in self._engines if engine.state is EngineState.READY]
+    def _set_paused(self, mode: PauseMode | None) -> int:
+        """Show the mode to all clients; returns the epoch in which they see it."""
+        with self._view_lock:
+            self._paused = mode
+        self._renew_view()
+        return self._view.epoch
 
-    def _engine(self, name: str) -> ManagedEngine | None:
-        return next((engine for engine in self._engines if engine.name == name), None)
-
-    def _set_state(self, engine: ManagedEngine, state: EngineState, detail: str = "", seconds: float = 0.0) -> None:
-        with self._lock:
-            engine.state, engine.reason = state, detail
+    def _renew_view(self) -> None:
+        """Make the snapshot that clients see, and tell them."""
+        with self._view_lock:
+            engines = self._fleet.engines
             self._view = View(
-                endpoints=tuple(endpoint for e in self.ready_engines() for endpoint in e.endpoints),
-                states={e.name: e.state for e in self._engines},
-                reasons={e.name: e.reason for e in self._engines if e.state is EngineState.FAILED},
+                endpoints=tuple(endpoint for engine in self._fleet.ready for endpoint in engine.endpoints),
+                states={engine.name: engine.state for engine in engines},
+                reasons={engine.name: engine.reason for engine in engines if engine.state is EngineState.FAILED},
+                paused=self._paused,
+                weight_version=self._weight_version,
+                epoch=self._gate.epoch + 1,
             )
-        self._tell(EngineEvent(engine.name, state, detail, seconds))
-        self.plugins.hook.engine_changed(engine=engine.name, state=state.value, reason=detail)
-
-    def _tell(self, event: EngineEvent) -> None:
-        if self._on_event is not None:
-            self._on_event(event)
-
-
-def _health_of(worker: Worker) -> Health:
-    try:
-        return worker.check_health()
-    except EngineError as error:
-        return Health(alive=False, detail=str(error))
-
-
-def _worst(healths: Iterable[Health]) -> Health:
-    """Of an engine with several servers: dead if one is dead, its counters added up."""
-    healths = list(healths)
-    return Health(
-        alive=all(health.alive for health in healths),
-        progress=sum(health.progress for health in healths),
-        running=sum(health.running for health in healths),
-        waiting=sum(health.waiting for health in healths),
-        sleeping=any(health.sleeping for health in healths),
-        weight_version=min((h.weight_version for h in healths if h.weight_version is not None), default=None),
-        detail="; ".join(health.detail for health in healths if health.detail),
-    )
+            self._gate.advance()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from rollout_core.controller.controller import Controller
-    from rollout_core.controller.engine import ManagedEngine
+from rollout_core.config import RolloutConfig
+from rollout_core.controller.engine import ManagedEngine
+from rollout_core.controller.fleet import Fleet
+from rollout_core.controller.health import check_engine
 
 __all__ = ["Monitor"]
 
@@ -18,9 +18,10 @@ _EXIT_POLL_S = 0.2
 class Monitor:
     """Takes an engine out of service when it is dead; busy is not dead."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, fleet: Fleet, config: RolloutConfig) -> None:
         """Does nothing before :meth:`start`."""
-        self._controller = controller
+        self._fleet = fleet
+        self._config = config
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rollout-monitor", daemon=True)
 
@@ -31,30 +32,29 @@ class Monitor:
     def stop(self) -> None:
         """Stop watching and wait until a check in progress has ended; twice is harmless."""
         self._stopping.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread.is_alive():
             self._thread.join()
 
     def _run(self) -> None:
-        interval_s = self._controller.plugins.config.health_check_interval_s
+        interval_s = self._config.health_check_interval_s
         next_check = time.monotonic() + interval_s
         while not self._stopping.wait(min(_EXIT_POLL_S, interval_s)):
-            for engine in self._controller.ready_engines():
+            for engine in self._fleet.ready:
                 if (reason := engine.exited()) is not None:
-                    self._controller.fail(engine, reason)
+                    self._fleet.fail(engine, reason)
             if time.monotonic() >= next_check:
-                for engine in self._controller.ready_engines():
+                for engine in self._fleet.ready:
                     self._check(engine)
                 next_check = time.monotonic() + interval_s
 
     def _check(self, engine: ManagedEngine) -> None:
-        config = self._controller.plugins.config
-        healths = self._controller.check(engine)
+        healths = check_engine(engine)
         dead = next((health for health in healths if not health.alive), None)
         if dead is None:
             engine.failed_checks = 0
-            if (stalled := engine.note_health(healths, config.rollout_timeout_s)) is not None:
-                self._controller.fail(engine, stalled)
+            if (stalled := engine.note_health(healths, self._config.rollout_timeout_s)) is not None:
+                self._fleet.fail(engine, stalled)
             return
         engine.failed_checks += 1
-        if engine.failed_checks >= config.health_check_failure_threshold:
-            self._controller.fail(engine, f"{engine.failed_checks} health checks in a row failed: {dead.detail}")
+        if engine.failed_checks >= self._config.health_check_failure_threshold:
+            self._fleet.fail(engine, f"{engine.failed_checks} health checks in a row failed: {dead.detail}")

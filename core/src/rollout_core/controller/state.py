@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Endpoint", "EngineEvent", "EngineState", "View"]
+from rollout_core.types import PauseMode
+
+__all__ = ["Endpoint", "EngineEvent", "EngineState", "PauseReport", "View"]
 
 
 class EngineState(StrEnum):
@@ -34,9 +36,32 @@ class View:
     endpoints: tuple[Endpoint, ...]
     """Of the ready engines only."""
     states: dict[str, EngineState]
-    reasons: dict[str, str]
+    reasons: dict[str, str] = field(default_factory=dict)
     """Why an engine failed."""
+    paused: PauseMode | None = None
+    """While generation is paused, clients send nothing."""
     weight_version: int = 0
+    """The version that was published last."""
+    epoch: int = 0
+    """Grows with every change."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseReport:
+    """How the barrier of a pause was passed."""
+
+    mode: PauseMode
+    clients: int
+    """Clients that closed their gates and said so."""
+    lost_clients: int
+    """Clients whose lease ended before they answered."""
+    in_flight: int
+    """Requests that the clients had in flight when they closed their gates."""
+    aborted: int
+    """Requests that the engines gave back with the tokens they had."""
+    frozen: int
+    """Requests that the engines hold and will go on with."""
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

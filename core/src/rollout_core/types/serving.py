@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from rollout_core.types.backend import Capability
 from rollout_core.types.http import HttpCall
 
 __all__ = [
@@ -32,6 +33,11 @@ class PauseMode(StrEnum):
     """They finish; nothing new starts."""
     KEEP = "keep"
     """They freeze and go on exactly where they were."""
+
+    @property
+    def capability(self) -> Capability:
+        """What a backend declares when it has the mode."""
+        return Capability(f"pause_{self.value}")
 
 
 class MemoryPart(StrEnum):
