@@ -28,6 +28,7 @@ ORDER = [
     "ports",
     "worker",
     "executors",
+    "weights",
     "controller",
     "client",
     "render",
@@ -36,8 +37,8 @@ ORDER = [
     "cli",
     "__main__",
 ]
-HOMES = {"pluggy": "plugins", "ray": "executors.ray", "click": "cli"}
-ENGINES = {"vllm", "sglang", "lmdeploy", "torch"}
+HOMES = {"pluggy": "plugins", "ray": "executors.ray", "click": "cli", "torch": "weights"}
+ENGINES = {"vllm", "sglang", "lmdeploy"}
 
 
 def modules(folder: Path) -> list[Path]:

@@ -27,8 +27,10 @@ if TYPE_CHECKING:
         ReplyError,
         RequestError,
         RolloutError,
+        StateError,
         TopologyError,
         UnavailableError,
+        WeightUpdateError,
     )
     from rollout_core.model import ModelInfo
     from rollout_core.plugins import Backend, Plugins, hookimpl
@@ -60,8 +62,10 @@ _ERRORS = (
     "ReplyError",
     "RequestError",
     "RolloutError",
+    "StateError",
     "TopologyError",
     "UnavailableError",
+    "WeightUpdateError",
 )
 _HOMES = {
     "rollout_core.client": ("RolloutClient",),
@@ -113,10 +117,12 @@ __all__ = [
     "RolloutError",
     "SampleParams",
     "ServerProcess",
+    "StateError",
     "Status",
     "Topology",
     "TopologyError",
     "UnavailableError",
+    "WeightUpdateError",
     "__version__",
     "hookimpl",
     "load_config",

@@ -13,7 +13,9 @@ RolloutError
 │   ├── LaunchError        a server did not start
 │   ├── UnavailableError   no engine can take the request
 │   ├── DeadlineError      a wait passed its deadline
-│   └── ReplyError         a reply breaks the contract
+│   ├── ReplyError         a reply breaks the contract
+│   ├── StateError         not in this state: asleep, not paused, already updating
+│   └── WeightUpdateError  new weights were refused, or not all engines have them
 ├── InputError             a prompt file cannot be read
 └── OutputError            the output folder cannot be used
 
@@ -37,8 +39,10 @@ __all__ = [
     "ReplyError",
     "RequestError",
     "RolloutError",
+    "StateError",
     "TopologyError",
     "UnavailableError",
+    "WeightUpdateError",
 ]
 
 
@@ -101,6 +105,14 @@ class DeadlineError(EngineError):
 
 class ReplyError(EngineError):
     """An engine's reply cannot be read, or breaks the rules of a result."""
+
+
+class StateError(EngineError):
+    """The engines are not in a state that allows this: asleep, not paused, or already being updated."""
+
+
+class WeightUpdateError(EngineError):
+    """New weights were refused before they were written, or some engines did not get them."""
 
 
 class InputError(RolloutError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,17 @@ from rollout_core.errors import DeadlineError, EngineError, LaunchError
 from rollout_core.plugins import Backend
 from rollout_core.ports import PortLease
 from rollout_core.process import Spawner, log_tail
-from rollout_core.types import Ack, Health, HttpCall, LaunchSpec, PauseMode, Reply, Server
+from rollout_core.types import (
+    Ack,
+    Health,
+    HttpCall,
+    LaunchSpec,
+    MemoryPart,
+    PauseMode,
+    Reply,
+    Server,
+    WeightUpdate,
+)
 
 __all__ = ["Worker", "authorization"]
 
@@ -136,6 +147,18 @@ class Worker:
     def abort_requests(self, request_ids: Sequence[str] | None) -> Ack:
         """Abort some requests, or all."""
         return self._backend.abort_requests(self.server, request_ids, self.call)
+
+    def offload(self, parts: AbstractSet[MemoryPart], discard: bool) -> Ack:
+        """Free memory."""
+        return self._backend.offload(self.server, parts, discard, self.call)
+
+    def onload(self, parts: AbstractSet[MemoryPart]) -> Ack:
+        """Take memory back."""
+        return self._backend.onload(self.server, parts, self.call)
+
+    def update_weights(self, update: WeightUpdate) -> Ack:
+        """Load new weights."""
+        return self._backend.update_weights(self.server, update, self.call)
 
     def stop(self) -> None:
         """End the process with all its children, and give its ports back; twice is harmless."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,12 +14,16 @@ from typing import Self
 from rollout_core.controller.fleet import Fleet
 from rollout_core.controller.gate import Gate, Member
 from rollout_core.controller.health import check_engine, combined
+from rollout_core.controller.memory import ALL_PARTS, MemoryState
 from rollout_core.controller.monitor import Monitor
 from rollout_core.controller.state import EngineEvent, EngineState, PauseReport, View
+from rollout_core.controller.weights import UpdateReport, transfer
+from rollout_core.errors import StateError, WeightUpdateError
 from rollout_core.executors import LocalExecutor, cluster_for
 from rollout_core.model import ModelInfo
 from rollout_core.plugins import Plugins
-from rollout_core.types import Health, PauseMode
+from rollout_core.types import Capability, Health, MemoryPart, PauseMode
+from rollout_core.weights import UpdateOptions, WeightSource
 
 __all__ = ["Controller"]
 
@@ -63,6 +67,7 @@ class Controller:
         self._fleet = Fleet(plugins, self.topology, executor, self._renew_view, on_event)
         self._monitor = Monitor(self._fleet, config)
         self._gate = Gate()
+        self._memory = MemoryState()
         self._control = threading.RLock()
         self._view_lock = threading.RLock()
         self._paused: PauseMode | None = None
@@ -163,7 +168,7 @@ class Controller:
             before = self._paused
             members, lost = self._gate.wait_acknowledged(self._set_paused(mode))
             try:
-                acks = self._fleet.on_entry_workers(lambda worker: worker.pause_generation(mode))
+                acks = self._fleet.ask_all(lambda worker: worker.pause_generation(mode))
             except BaseException:
                 if before is None:
                     self.continue_generation()
@@ -179,23 +184,146 @@ class Controller:
         )
 
     def continue_generation(self) -> None:
-        """Undo a pause: first on the engines, then at the clients' gates. Harmless when not paused."""
+        """Undo a pause: first on the engines, then at the clients' gates. Harmless when not paused.
+
+        Raises:
+            StateError: something is offloaded, or discarded weights were not written again.
+        """
         with self._control:
+            self._memory.require_servable()
             try:
                 if self._paused is not None and self._fleet.ready:
-                    self._fleet.on_entry_workers(lambda worker: worker.continue_generation())
+                    self._fleet.ask_all(lambda worker: worker.continue_generation())
             finally:
                 if self._paused is not None:
                     self._set_paused(None)
 
     @contextmanager
     def paused(self, mode: PauseMode | str = PauseMode.ABORT) -> Iterator[PauseReport]:
-        """Pause for the length of a ``with`` block; generation continues whatever the block raises."""
+        """Pause for the length of a ``with`` block; generation continues whatever the block raises.
+
+        What is still offloaded at the end of the block is loaded again.
+        """
         report = self.pause_generation(mode)
         try:
             yield report
         finally:
+            self.onload()
             self.continue_generation()
+
+    def offload(
+        self, parts: Iterable[MemoryPart | str] = ALL_PARTS, *, discard_weights: bool = False
+    ) -> frozenset[MemoryPart]:
+        """Give the engines' memory to the trainer; only while paused.
+
+        Args:
+            parts: ``weights``, ``kv_cache`` or both; parts that are offloaded already are passed over.
+            discard_weights: drop the weights instead of keeping them aside; nothing is served before
+                :meth:`update_weights` has written new ones.
+
+        Returns:
+            What was offloaded by this call.
+
+        Raises:
+            StateError: generation is not paused.
+            CapabilityError: the backend does not offer it.
+            EngineError: an engine did not acknowledge; it was taken out of service.
+        """
+        with self._control:
+            if self._paused is None:
+                raise StateError("generation is running: pause_generation() before offload()")
+            asked = self._memory.to_offload(frozenset(map(MemoryPart, parts)), discard_weights)
+            for part in asked:
+                self.plugins.backend.require(Capability(f"offload_{part.value}"), f"offloading {part.value}")
+            if discard_weights and MemoryPart.WEIGHTS in asked:
+                self.plugins.backend.require(Capability.DISCARD_WEIGHTS, "discarding the weights")
+            if asked:
+                self._fleet.change_all(lambda worker: worker.offload(asked, discard_weights))
+                self._memory.note_offloaded(asked, discard_weights)
+            return asked
+
+    def onload(self, parts: Iterable[MemoryPart | str] = ALL_PARTS) -> frozenset[MemoryPart]:
+        """Take memory back; parts that are loaded are passed over.
+
+        Returns:
+            What was loaded by this call.
+
+        Raises:
+            EngineError: an engine did not acknowledge; it was taken out of service.
+        """
+        with self._control:
+            asked = frozenset(map(MemoryPart, parts)) & self._memory.offloaded
+            if asked:
+                self._fleet.change_all(lambda worker: worker.onload(asked))
+                self._memory.note_onloaded(asked)
+            return asked
+
+    def onload_weights(self) -> None:
+        """Take the memory of the weights back; after a discarding offload they still have to be written."""
+        self.onload([MemoryPart.WEIGHTS])
+
+    def onload_kvcache(self) -> None:
+        """Take the memory of the K/V cache back."""
+        self.onload([MemoryPart.KV_CACHE])
+
+    def update_weights(
+        self,
+        source: WeightSource,
+        *,
+        version: int | None = None,
+        keep_cache: bool = False,
+        refuse_non_finite: bool = False,
+    ) -> UpdateReport:
+        """Bring new weights to all engines: pause, transfer, publish the version, continue.
+
+        Called while paused it leaves generation paused; else requests are frozen meanwhile (or aborted, where the
+        backend cannot freeze). An engine that fails in the middle is quarantined: it gets no requests until an
+        update succeeds.
+
+        Args:
+            source: a :class:`rollout_core.weights.FromFolder`, or what a ``WeightPublisher`` makes.
+            version: above the present one. Unset: the next.
+            keep_cache: keep K/V that was computed with the old weights; by default prefixes are computed again.
+            refuse_non_finite: look at every value first, and refuse NaN and infinity.
+
+        Raises:
+            WeightUpdateError: the update was refused and nothing was written; or no engine took it.
+            StateError: the weights are offloaded.
+        """
+        with self._control:
+            self.plugins.backend.require(source.capability, "this update")
+            self._memory.require_writable()
+            version = self._weight_version + 1 if version is None else version
+            if version <= self._weight_version:
+                raise WeightUpdateError(
+                    f"version {version} is not above {self._weight_version}, which is served; nothing was written"
+                )
+            options = UpdateOptions(version, keep_cache, refuse_non_finite)
+            if self._paused is not None:
+                return self._update(source, options)
+            with self.paused(self._update_mode()):
+                return self._update(source, options)
+
+    def _update(self, source: WeightSource, options: UpdateOptions) -> UpdateReport:
+        if not self._fleet.writable:
+            raise WeightUpdateError("no engine is there to take the weights")
+        report = transfer(self._fleet.writable, source, options)
+        for engine in self._fleet.writable:
+            if engine.name in report.quarantined:
+                self._fleet.quarantine(engine, report.quarantined[engine.name])
+        if not report.engines:
+            raise WeightUpdateError(f"no engine serves version {options.version}: {report.quarantined}")
+        self._memory.note_written()
+        self._weight_version = options.version
+        for engine in self._fleet.writable:
+            if engine.name in report.engines:
+                self._fleet.restore(engine)
+        self._renew_view()
+        self.plugins.hook.weights_updated(version=options.version)
+        return report
+
+    def _update_mode(self) -> PauseMode:
+        return PauseMode.KEEP if self.plugins.backend.offers(Capability.PAUSE_KEEP) else PauseMode.ABORT
 
     def abort_requests(self, request_ids: Sequence[str] | None = None) -> int:
         """Abort the given requests, or all: each comes back to its caller with the tokens it has.
@@ -203,7 +331,7 @@ class Controller:
         Returns:
             How many requests the engines aborted.
         """
-        acks = self._fleet.on_entry_workers(lambda worker: worker.abort_requests(request_ids))
+        acks = self._fleet.ask_all(lambda worker: worker.abort_requests(request_ids))
         return sum(ack.aborted for ack in acks)
 
     # The view

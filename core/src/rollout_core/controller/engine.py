@@ -35,6 +35,11 @@ class ManagedEngine:
         return [worker for worker in self.workers if worker.spec.accepts_requests]
 
     @property
+    def weight_workers(self) -> list[Worker]:
+        """The workers through whose servers weights are updated."""
+        return [worker for worker in self.workers if worker.spec.update_ranks]
+
+    @property
     def endpoints(self) -> list[Endpoint]:
         """Where requests can be sent."""
         return [Endpoint(self.name, worker.server.url) for worker in self.entry_workers]

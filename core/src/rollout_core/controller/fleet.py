@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
@@ -129,17 +129,45 @@ class Fleet:
             self._set_state(engine, EngineState.FAILED, reason)
         self._pool.submit(engine.stop)
 
-    def on_entry_workers(self, ask: Callable[[Worker], Answer]) -> list[Answer]:
-        """Ask the workers that take requests, all at once; the first error is raised when all have answered.
+    @property
+    def writable(self) -> list[ManagedEngine]:
+        """The engines that can take new weights: those in service and those in quarantine."""
+        return [e for e in self.engines if e.state in (EngineState.READY, EngineState.QUARANTINED)]
+
+    def quarantine(self, engine: ManagedEngine, reason: str) -> None:
+        """Send no requests to an engine whose weights are in doubt."""
+        self._set_state(engine, EngineState.QUARANTINED, reason)
+
+    def restore(self, engine: ManagedEngine) -> None:
+        """Take an engine whose weights are current back into service."""
+        if engine.state is EngineState.QUARANTINED:
+            self._set_state(engine, EngineState.READY)
+
+    def ask_all(self, ask: Callable[[Worker], Answer]) -> list[Answer]:
+        """Ask the workers that take requests, all at once; an error is raised when all have answered.
 
         Raises:
             EngineError: no engine is in service.
         """
-        workers = [worker for engine in self.ready for worker in engine.entry_workers]
-        if not workers:
+        answers = self._side_by_side(ask)
+        return [answer.result() for _, answer in answers]
+
+    def change_all(self, change: Callable[[Worker], Answer]) -> list[Answer]:
+        """As :meth:`ask_all`; an engine that does not acknowledge is in doubt and goes out of service."""
+        answers = self._side_by_side(change)
+        for engine, answer in answers:
+            if (error := answer.exception()) is not None:
+                self.fail(engine, str(error))
+        return [answer.result() for _, answer in answers]
+
+    def _side_by_side(self, ask: Callable[[Worker], Answer]) -> list[tuple[ManagedEngine, Future[Answer]]]:
+        targets = [(engine, worker) for engine in self.ready for worker in engine.entry_workers]
+        if not targets:
             reasons = "; ".join(f"{e.name}: {e.reason}" for e in self.engines if e.reason)
             raise EngineError(f"no engine is in service{': ' + reasons if reasons else ''}")
-        return _side_by_side(ask, workers)
+        # Threads of their own: a control call is never queued behind the stop of another engine.
+        with ThreadPoolExecutor(max_workers=len(targets), thread_name_prefix="rollout-control") as lane:
+            return [(engine, lane.submit(ask, worker)) for engine, worker in targets]
 
     def _set_state(self, engine: ManagedEngine, state: EngineState, detail: str = "", seconds: float = 0.0) -> None:
         with self._lock:
@@ -151,11 +179,3 @@ class Fleet:
     def _tell(self, event: EngineEvent) -> None:
         if self._on_event is not None:
             self._on_event(event)
-
-
-def _side_by_side(ask: Callable[[Worker], Answer], workers: Sequence[Worker]) -> list[Answer]:
-    # Threads of their own: a control call is never queued behind the stop of another engine.
-    with ThreadPoolExecutor(max_workers=len(workers), thread_name_prefix="rollout-control") as lane:
-        answers = [lane.submit(ask, worker) for worker in workers]
-        wait(answers)
-        return [answer.result() for answer in answers]

@@ -17,6 +17,8 @@ class EngineState(StrEnum):
     READY = "ready"
     FAILED = "failed"
     """Gets no more requests; its processes were ended."""
+    QUARANTINED = "quarantined"
+    """Its weights are in doubt: it runs, gets no requests, and comes back with the next update that succeeds."""
     STOPPED = "stopped"
 
 

@@ -52,6 +52,7 @@ class LocalExecutor:
             host=lease.host,
             port=lease.port,
             ranks=engine.ranks,
+            update_ranks=process.update_ranks,
             bundles=process.bundles,
             accelerators=self._accelerators(process),
             accepts_requests=process.accepts_requests,

@@ -103,9 +103,9 @@ class Backend:
         """Abort some requests, or all."""
         return self._call("abort_requests", Ack, "generation", server=server, request_ids=request_ids, call=call)
 
-    def offload(self, server: Server, parts: AbstractSet[MemoryPart], call: Call) -> Ack:
+    def offload(self, server: Server, parts: AbstractSet[MemoryPart], discard: bool, call: Call) -> Ack:
         """Free memory."""
-        return self._call("offload", Ack, "memory", server=server, parts=parts, call=call)
+        return self._call("offload", Ack, "memory", server=server, parts=parts, discard=discard, call=call)
 
     def onload(self, server: Server, parts: AbstractSet[MemoryPart], call: Call) -> Ack:
         """Take memory back."""

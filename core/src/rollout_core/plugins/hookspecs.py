@@ -126,8 +126,15 @@ class MemorySpecs(Protocol):
     """Optional group: give the memory to the trainer and take it back. Both hooks or none."""
 
     @hookspec(firstresult=True)
-    def offload(self, config: RolloutConfig, server: Server, parts: AbstractSet[MemoryPart], call: Call) -> Ack:
-        """Free the given parts. Called by the worker at each weight step, while paused."""
+    def offload(
+        self, config: RolloutConfig, server: Server, parts: AbstractSet[MemoryPart], discard: bool, call: Call
+    ) -> Ack:
+        """Free the memory of the given parts and return once it is free.
+
+        Called by the worker at each weight step, while paused. With ``discard`` the weights are dropped instead of
+        kept aside; the engine then serves nothing before new ones are written. The K/V cache is always dropped:
+        requests that are frozen compute theirs again. Core asks only for parts that are loaded.
+        """
 
     @hookspec(firstresult=True)
     def onload(self, config: RolloutConfig, server: Server, parts: AbstractSet[MemoryPart], call: Call) -> Ack:
@@ -141,8 +148,9 @@ class WeightSpecs(Protocol):
     def update_weights(self, config: RolloutConfig, server: Server, update: WeightUpdate, call: Call) -> Ack:
         """Load the weights and return the version that the engine serves now, as it says itself.
 
-        Called by the worker at each weight step, while paused. Raise ``EngineError`` when in doubt: the engine is
-        then quarantined.
+        Called by the worker at each weight step, while paused, on every server that updates ranks. Names, shapes and
+        dtypes are checked before anything is written: raise ``WeightUpdateError`` then, and the engine goes on with
+        what it has. Any other error means that the weights are in doubt, and the engine is quarantined.
         """
 
 

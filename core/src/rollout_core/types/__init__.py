@@ -23,13 +23,14 @@ from rollout_core.types.serving import (
     Process,
     Server,
     Spawn,
-    WeightUpdate,
 )
+from rollout_core.types.weights import Bucket, TensorSpec, WeightGroup, WeightUpdate
 
 __all__ = [
     "PLUGIN_API",
     "Ack",
     "BackendInfo",
+    "Bucket",
     "Call",
     "Capability",
     "FinishReason",
@@ -49,7 +50,9 @@ __all__ = [
     "Server",
     "Spawn",
     "Status",
+    "TensorSpec",
     "Timing",
     "TokenLogprob",
+    "WeightGroup",
     "WeightUpdate",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rollout_core.types.backend import Capability
 from rollout_core.types.http import HttpCall
@@ -20,7 +20,6 @@ __all__ = [
     "Process",
     "Server",
     "Spawn",
-    "WeightUpdate",
 ]
 
 
@@ -81,6 +80,8 @@ class LaunchSpec:
     """Leased for this process until it has bound it."""
     ranks: tuple[int, ...]
     """All ranks of the engine."""
+    update_ranks: tuple[int, ...]
+    """The ranks whose weights are updated through this process."""
     bundles: tuple[int, ...]
     """Placement-group bundles (one accelerator each) of this process."""
     accelerators: tuple[int, ...]
@@ -143,13 +144,3 @@ class Health:
     sleeping: bool = False
     weight_version: int | None = None
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WeightUpdate:
-    """New weights for an engine."""
-
-    version: int
-    source: str
-    """``disk``, ``shared_memory`` or ``distributed``."""
-    details: Mapping[str, Any] = field(default_factory=dict)

@@ -121,6 +121,7 @@ def _spec(folder: Path) -> LaunchSpec:
         host="127.0.0.1",
         port=_PORT,
         ranks=(0,),
+        update_ranks=(0,),
         bundles=(0,),
         accelerators=(),
         accepts_requests=True,

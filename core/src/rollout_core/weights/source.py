@@ -1,0 +1,73 @@
+"""Where new weights come from: a folder, this process's memory, or a torch.distributed group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rollout_core.errors import WeightUpdateError
+from rollout_core.types import Capability, WeightUpdate
+
+__all__ = ["FromFolder", "UpdateOptions", "WeightSource"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateOptions:
+    """What holds for an update, wherever it comes from."""
+
+    version: int
+    keep_cache: bool = False
+    refuse_non_finite: bool = False
+
+
+class WeightSource(Protocol):
+    """Makes the update of every target, and brings the data while the targets take it."""
+
+    @property
+    def capability(self) -> Capability:
+        """What a backend must offer to take it."""
+
+    def updates(self, options: UpdateOptions, rank_counts: Sequence[int]) -> list[WeightUpdate]:
+        """One update per target; ``rank_counts`` says how many ranks each target updates.
+
+        Raises:
+            WeightUpdateError: the weights cannot be used; nothing was written.
+        """
+
+    def produce(self) -> None:
+        """Bring the data; returns when every target has it or has given up. Runs beside the targets' updates."""
+
+    def leave(self, target: int) -> None:
+        """A target is out: it is not waited for."""
+
+
+class FromFolder:
+    """Weights in a folder of safetensors files."""
+
+    capability = Capability.WEIGHTS_FROM_DISK
+
+    def __init__(self, folder: str | Path) -> None:
+        """``folder`` as the engines see it."""
+        self._folder = Path(folder)
+
+    def updates(self, options: UpdateOptions, rank_counts: Sequence[int]) -> list[WeightUpdate]:
+        """The same folder for every target."""
+        if not self._folder.is_dir():
+            raise WeightUpdateError(f"{self._folder} is not a folder; nothing was written")
+        if not any(self._folder.glob("*.safetensors")):
+            raise WeightUpdateError(f"{self._folder} has no .safetensors file; nothing was written")
+        update = WeightUpdate(
+            version=options.version,
+            folder=str(self._folder.resolve()),
+            keep_cache=options.keep_cache,
+            refuse_non_finite=options.refuse_non_finite,
+        )
+        return [update] * len(rank_counts)
+
+    def produce(self) -> None:
+        """Nothing: the engines read for themselves."""
+
+    def leave(self, target: int) -> None:
+        """Nothing to do."""
