@@ -28,7 +28,7 @@ check: $(VENV)/.test
 	$(BIN)/mypy core/src plugins/transformers/src
 
 docs: $(VENV)/.docs
-	$(BIN)/python -m mkdocs build --strict
+	$(BIN)/zensical build --strict
 
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/client.py
