@@ -134,7 +134,7 @@ class App:
             "waiting": waiting,
             "paused": engine.paused,
             "sleeping": False,
-            "weight_version": engine.scheduler.weight_version,
+            "weight_version": engine.weight_version,
             "detail": None,
         }
 

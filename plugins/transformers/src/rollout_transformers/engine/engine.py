@@ -51,8 +51,10 @@ class Engine:
         self.runner.check()
         budget = settings.kv_cache_tokens or _default_budget(self.runner, settings)
         budget = max(budget, self.loaded.context_length)
-        rows = RowTable(self.runner.cache, settings.max_batch_size, budget, settings.prefix_reuse)
-        self.scheduler = Scheduler(self.runner, rows, settings.max_prefill_tokens, settings.weight_version)
+        rows = RowTable(
+            self.runner.cache, settings.max_batch_size, budget, settings.weight_version, settings.prefix_reuse
+        )
+        self.scheduler = Scheduler(self.runner, rows, settings.max_prefill_tokens)
         self.limits = RequestLimits(
             vocab_size=self.loaded.vocab_size,
             context_length=self.loaded.context_length,
@@ -125,13 +127,18 @@ class Engine:
         return self._thread.is_alive()
 
     @property
+    def weight_version(self) -> int:
+        """Version of the weights that the next token comes from."""
+        return self.scheduler.rows.weight_version
+
+    @property
     def metrics(self) -> Metrics:
         """The running totals."""
         return self.scheduler.metrics
 
     def counts(self) -> tuple[int, int]:
         """Samples that occupy a row, and samples in the queue."""
-        return len(self.scheduler.rows.active), len(self.scheduler.waiting)
+        return len(self.scheduler.rows.active), len(self.scheduler.admission.waiting)
 
     def _send(self, command: Callable[[], None], future: Future[Any]) -> None:
         self._commands.put(command)
@@ -172,13 +179,13 @@ class Engine:
 
     def _pause(self, mode: PauseMode, future: Future[dict[str, Any]]) -> None:
         self.paused = mode
-        self.scheduler.admits_new = False
+        self.scheduler.admission.admits_new = False
         aborted = self.scheduler.abort(lambda item: True) if mode == "abort" else 0
         self._quiet.append(lambda: future.set_result(self._pause_state(aborted)))
 
     def _resume(self) -> dict[str, Any]:
         self.paused = None
-        self.scheduler.admits_new = True
+        self.scheduler.admission.admits_new = True
         self._announce_quiet(force=True)
         return self._pause_state(0)
 
@@ -195,7 +202,7 @@ class Engine:
             "aborted": aborted,
             "running": running,
             "waiting": waiting,
-            "weight_version": self.scheduler.weight_version,
+            "weight_version": self.weight_version,
         }
 
     def _set_stopping(self) -> None:

@@ -36,10 +36,11 @@ class Retained:
 class RowTable:
     """Assigns rows to samples, moves K/V when they leave, and keeps within the token budget."""
 
-    def __init__(self, cache: SlotCache, max_rows: int, token_budget: int, reuse: bool) -> None:
+    def __init__(self, cache: SlotCache, max_rows: int, token_budget: int, weight_version: int, reuse: bool) -> None:
         self.active: list[Sample] = []
         self.max_rows = max_rows
         self.token_budget = token_budget
+        self.weight_version = weight_version
         self._cache = cache
         self._reuse = reuse
         self._retained: dict[int, Retained] = {}
@@ -85,7 +86,11 @@ class RowTable:
         if not self._reuse:
             return row, now, later
         limit = len(ids) - 1
-        holders = [(sample.row, sample.ids, sample.computed) for sample in self.active]
+        holders = [
+            (sample.row, sample.ids, sample.computed)
+            for sample in self.active
+            if sample.kv_version == self.weight_version
+        ]
         holders += [(place, kept.ids, len(kept.ids)) for place, kept in self._retained.items()]
         for place, held, computed in holders:
             shared = min(shared_prefix(ids, held), limit)
@@ -110,6 +115,7 @@ class RowTable:
         if count and source != row:
             self._cache.copy(source, row, count)
         sample.row, sample.computed, sample.experts = row, count, experts
+        sample.kv_version = self.weight_version
         self.active.append(sample)
 
     def release(self, sample: Sample) -> None:
@@ -122,13 +128,14 @@ class RowTable:
         else:
             self._exchange(sample.row, last)
         self.active.pop()
-        if self._reuse and sample.computed:
+        if self._reuse and sample.computed and sample.kv_version == self.weight_version:
             self._departures += 1
             self._retained[last] = Retained(sample.ids[: sample.computed], sample.experts, self._departures)
         sample.row = -1
 
-    def forget(self) -> None:
-        """Drop what was kept of samples that left; needed when the weights change."""
+    def set_weight_version(self, version: int) -> None:
+        """Never copy again what was computed with other weights; active samples keep their K/V."""
+        self.weight_version = version
         self._retained.clear()
 
     def _exchange(self, one: int, other: int) -> None:

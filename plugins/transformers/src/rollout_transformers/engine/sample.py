@@ -31,6 +31,8 @@ class Sample:
         self.computed = 0
         """How many of `ids` have their K/V in the sample's row."""
         self.row = -1
+        self.kv_version = 0
+        """Weight version that the oldest K/V in the sample's row was computed with."""
         self.draws: list[Draw] = []
         self.versions: list[list[int]] = []
         """Spans `[weight version, start, end]` over the new tokens."""
@@ -105,6 +107,12 @@ class Sample:
             return
         budget_used = self.body.max_tokens is not None and self.response_length >= self.body.max_tokens
         self.finish_reason = "length" if budget_used else "context_length"
+
+    def restart(self) -> None:
+        """Forget what was computed, after the sample lost its row; its tokens stay."""
+        self.computed = 0
+        self.experts = []
+        self.prompt_logprobs = [None]
 
     def _absorb(self, token: int) -> None:
         """Count a response token for penalties and stops."""

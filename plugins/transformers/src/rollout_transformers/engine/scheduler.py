@@ -1,4 +1,4 @@
-"""Decides what each step computes: which waiting samples get a row, what is prefilled, and who decodes.
+"""Runs the steps: prefills what was admitted, decodes one token for all active samples, ends those that are done.
 
 Runs in the engine's thread only. An iteration prefills what fits and then decodes one token for every active
 sample. A failing forward pass is repeated sample by sample, so that only the culprit fails.
@@ -7,14 +7,13 @@ sample. A failing forward pass is repeated sample by sample, so that only the cu
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+from rollout_transformers.engine.admission import Admission, Chunk
 from rollout_transformers.engine.experts import Experts
 from rollout_transformers.engine.metrics import Metrics
 from rollout_transformers.engine.reply import make_reply
@@ -28,55 +27,43 @@ __all__ = ["Scheduler"]
 
 logger = logging.getLogger(__name__)
 
-WORTH_WAITING = 16
-"""A sample waits for another's prefill when that saves this many tokens and half of its own prompt."""
-HEADROOM = 64
-"""Tokens of growth that must fit in the budget for a sample to be admitted beside others."""
-GROWTH = 256
-"""Tokens of growth for which rows are lengthened ahead of need."""
-FULL_LOGITS_CHUNK = 512
-"""Largest chunk of a prompt whose logits are wanted at every position."""
-
-Chunk = tuple[Sample, int]
-"""A sample and how many of its pending tokens the prefill computes."""
-
 Work = TypeVar("Work", Sample, Chunk)
 
 
 class Scheduler:
-    """The waiting queue, the active rows and the loop body over them."""
+    """The loop body over the queue and the active rows."""
 
-    def __init__(self, runner: ModelRunner, rows: RowTable, max_prefill_tokens: int, version: int) -> None:
+    def __init__(self, runner: ModelRunner, rows: RowTable, max_prefill_tokens: int) -> None:
         self.rows = rows
-        self.waiting: deque[Sample] = deque()
         self.metrics = Metrics()
-        self.weight_version = version
-        self.admits_new = True
-        """Off while the engine is paused: then only samples that were running before an eviction are admitted."""
+        self.admission = Admission(rows, self.metrics, max_prefill_tokens)
         self._runner = runner
-        self._max_prefill_tokens = max_prefill_tokens
 
     @property
     def busy(self) -> bool:
         """Whether `step` has anything to do."""
-        return bool(self.rows.active) or any(self._admissible())
+        return bool(self.rows.active) or any(self.admission.admissible())
 
     def submit(self, item: Sample) -> None:
         """Queue a sample; one that is complete already is answered at once."""
         if item.finish_reason is not None and not (item.body.prompt_logprobs or item.body.routed_experts):
             self._deliver(item)
         else:
-            self.waiting.append(item)
+            self.admission.waiting.append(item)
 
     def step(self) -> None:
         """One iteration: prefill what fits, then one decode step."""
-        while self._prefill_once():
-            pass
+        again = True
+        while again:
+            chunks, held_back = self.admission.next_prefill()
+            if chunks:
+                self._prefill(chunks)
+            again = held_back and bool(chunks)
         self._decode_once()
 
     def abort(self, chosen: Callable[[Sample], bool]) -> int:
         """End the chosen samples with the tokens they have; how many there were."""
-        victims = [item for item in (*self.rows.active, *self.waiting) if chosen(item)]
+        victims = [item for item in (*self.rows.active, *self.admission.waiting) if chosen(item)]
         for item in victims:
             item.finish_reason = "abort"
             self._finish(item)
@@ -84,75 +71,10 @@ class Scheduler:
 
     def fail_all(self, error: BaseException) -> None:
         """Fail everything that is in flight; the engine is going down."""
-        for item in (*self.rows.active, *self.waiting):
+        for item in (*self.rows.active, *self.admission.waiting):
             if not item.future.done():
                 item.future.set_exception(error)
-        self.waiting.clear()
-
-    # Admission
-
-    def _admissible(self) -> Iterator[Sample]:
-        return (item for item in self.waiting if self.admits_new or item.admitted is not None)
-
-    def _prefill_once(self) -> bool:
-        """Prefill one batch; True when samples were held back that can copy from it now."""
-        chunks, held_back = self._choose_chunks()
-        if chunks:
-            self._prefill(chunks)
-        return held_back and bool(chunks)
-
-    def _choose_chunks(self) -> tuple[list[Chunk], bool]:
-        chunks: list[Chunk] = []
-        held_back = False
-        budget = self._max_prefill_tokens
-        if (partial := self.rows.partial) is not None:
-            budget -= self._add_chunk(chunks, partial, budget)
-        for item in list(self._admissible()):
-            if budget <= 0 or self._is_cut(chunks) or not self._has_room(item):
-                break
-            source, count, later = self.rows.prefix(item.ids) if item.reuses_prefix else (-1, 0, 0)
-            if later - count >= max(WORTH_WAITING, len(item.ids) // 2):
-                held_back = True
-                continue
-            if chunks and len(item.ids) - count > budget:
-                break
-            self._admit(item, source, count)
-            budget -= self._add_chunk(chunks, item, budget)
-        return chunks, held_back
-
-    def _add_chunk(self, chunks: list[Chunk], item: Sample, budget: int) -> int:
-        """Plan as much of the sample's prompt as allowed. A single pending token is left to the decode step."""
-        if item.pending == 1 and item.finish_reason is None:
-            return 0
-        limit = budget if item.reuses_prefix else min(budget, FULL_LOGITS_CHUNK)
-        count = min(item.pending, limit)
-        chunks.append((item, count))
-        return count
-
-    def _is_cut(self, chunks: list[Chunk]) -> bool:
-        return bool(chunks) and chunks[-1][1] < chunks[-1][0].pending
-
-    def _has_room(self, item: Sample) -> bool:
-        active = self.rows.active
-        if not active:
-            return True
-        length = max(self.rows.longest(), len(item.ids)) + 1 + min(item.remaining, HEADROOM)
-        return len(active) < self.rows.max_rows and self.rows.fits(len(active) + 1, length)
-
-    def _admit(self, item: Sample, source: int, count: int) -> None:
-        self.waiting.remove(item)
-        rows = len(self.rows.active) + 1
-        length = max(self.rows.longest(), len(item.ids))
-        wish = min(self.rows.max_rows, rows + len(self.waiting))
-        self.rows.reserve(rows, length, wish, length + min(max(item.remaining, 0), GROWTH))
-        if count and not self.rows.holds(source, count):
-            count = 0
-        self.rows.admit(item, source, count)
-        if item.admitted is None:
-            item.admitted = time.monotonic()
-            item.cached_tokens = min(count, len(item.body.prompt_ids))
-            self.metrics.prompt_tokens += len(item.body.prompt_ids)
-            self.metrics.cached_tokens += item.cached_tokens
+        self.admission.waiting.clear()
 
     # Steps
 
@@ -222,15 +144,12 @@ class Scheduler:
         active = self.rows.active
         while active:
             length = self.rows.longest()
-            wish = min(length + GROWTH, self._runner.loaded.context_length)
-            if self.rows.reserve(len(active), length, wish_length=wish):
+            growth = max(item.remaining for item in active)
+            if self.rows.reserve(len(active), length, wish_length=self.admission.wish_length(length, growth)):
                 return
             youngest = max(active, key=lambda item: item.number)
             self.rows.release(youngest)
-            youngest.computed, youngest.experts = 0, []
-            youngest.prompt_logprobs = [None]
-            self.waiting.appendleft(youngest)
-            self.metrics.evicted += 1
+            self.admission.send_back(youngest)
 
     def _advance(self, item: Sample, count: int, experts: Experts | None, place: int) -> None:
         item.computed += count
@@ -269,7 +188,7 @@ class Scheduler:
             self._fail(item, draw)
             return
         try:
-            item.take(draw, self.weight_version)
+            item.take(draw, self.rows.weight_version)
         except Exception as err:
             self._fail(item, err)
             return
@@ -292,8 +211,8 @@ class Scheduler:
     def _remove(self, item: Sample) -> None:
         if item.row >= 0:
             self.rows.release(item)
-        elif item in self.waiting:
-            self.waiting.remove(item)
+        elif item in self.admission.waiting:
+            self.admission.waiting.remove(item)
 
     def _deliver(self, item: Sample) -> None:
         try:
