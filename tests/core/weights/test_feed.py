@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rollout_core.types import Bucket
-from rollout_core.weights.feed import BucketFeed, FeedClosedError
+from rollout_core.weights.feed import BucketFeed, FeedClosedError, NothingSentError
 
 
 def bucket(number: int) -> Bucket:
@@ -82,6 +82,43 @@ def test_without_consumers_the_producer_is_told() -> None:
 
 def test_a_producer_that_fails_fails_its_consumers() -> None:
     feed = BucketFeed(1)
+    feed.put(bucket(0))
     feed.finish(RuntimeError("out of memory"))
+    consumer = feed.consumer(0)
+    next(consumer)
     with pytest.raises(FeedClosedError, match="stopped sending weights: out of memory"):
+        next(consumer)
+
+
+def test_a_producer_that_fails_before_the_first_bucket_has_changed_nothing() -> None:
+    feed = BucketFeed(1)
+    feed.finish(RuntimeError("out of memory"))
+    with pytest.raises(NothingSentError, match="nothing was written: out of memory"):
         next(feed.consumer(0))
+
+
+def test_all_consumers_have_checked_before_anything_is_sent() -> None:
+    feed, asked = BucketFeed(2), []
+    waiting = threading.Thread(target=lambda: asked.append(feed.wait_asked()), daemon=True)
+    waiting.start()
+    takers = [threading.Thread(target=lambda i=i: next(feed.consumer(i)), daemon=True) for i in range(2)]
+    takers[0].start()
+    waiting.join(0.1)
+    assert not asked
+    takers[1].start()
+    waiting.join(10)
+    assert asked == [2]
+    feed.put(bucket(0))
+
+
+def test_one_consumer_that_refuses_stops_the_update_for_all() -> None:
+    feed = BucketFeed(3)
+    feed.leave(2, refused=True)
+    with pytest.raises(FeedClosedError, match="refused the weights; nothing was written"):
+        feed.wait_asked()
+
+
+def test_a_consumer_that_is_lost_before_it_asked_does_not_stop_the_others() -> None:
+    feed = BucketFeed(1)
+    feed.leave(0)
+    assert feed.wait_asked() == 0

@@ -311,6 +311,8 @@ class Controller:
         for engine in self._fleet.writable:
             if engine.name in report.quarantined:
                 self._fleet.quarantine(engine, report.quarantined[engine.name])
+        if report.refusal is not None:
+            raise WeightUpdateError(f"version {options.version} was refused, nothing was written: {report.refusal}")
         if not report.engines:
             raise WeightUpdateError(f"no engine serves version {options.version}: {report.quarantined}")
         self._memory.note_written()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -11,6 +11,7 @@ from rollout_core.controller.engine import ManagedEngine
 from rollout_core.errors import WeightUpdateError
 from rollout_core.types import Ack, WeightUpdate
 from rollout_core.weights import UpdateOptions, WeightSource
+from rollout_core.weights.feed import NothingSentError
 from rollout_core.worker import Worker
 
 __all__ = ["UpdateReport", "transfer"]
@@ -25,6 +26,8 @@ class UpdateReport:
     """The engines that serve it."""
     quarantined: dict[str, str] = field(default_factory=dict)
     """The engines that do not, and why; they get no requests until an update succeeds."""
+    refusal: str | None = None
+    """Why the weights were refused; then nothing was written, and the engines serve what they had."""
     seconds: float = 0.0
     """Of the transfer, without the pause."""
 
@@ -33,7 +36,7 @@ def transfer(engines: Sequence[ManagedEngine], source: WeightSource, options: Up
     """Update every server that holds ranks, side by side.
 
     Raises:
-        WeightUpdateError: every engine refused the weights before it wrote anything, or the source did.
+        WeightUpdateError: the source has no weights that could be sent.
     """
     started = time.monotonic()
     targets = [(engine, worker) for engine in engines for worker in engine.weight_workers]
@@ -45,22 +48,27 @@ def transfer(engines: Sequence[ManagedEngine], source: WeightSource, options: Up
         ]
         source.produce()
     failures = _failures(targets, answers, options.version)
-    refused = [f for f in failures.values() if isinstance(f, WeightUpdateError)]
-    if len(refused) == len(engines):
-        raise WeightUpdateError(f"version {options.version} was refused, nothing was written: {refused[0]}")
+    served = tuple(engine.name for engine in engines if engine.name not in failures)
+    refusal = None if served else _refusal(failures)
+    in_doubt = {name: error for name, error in failures.items() if refusal is None or not _is_refusal(error)}
     return UpdateReport(
         version=options.version,
-        engines=tuple(engine.name for engine in engines if engine.name not in failures),
-        quarantined={name: str(failure) for name, failure in failures.items()},
+        engines=served,
+        quarantined={name: str(error) for name, error in in_doubt.items()},
+        refusal=refusal,
         seconds=time.monotonic() - started,
     )
 
 
 def _update(worker: Worker, update: WeightUpdate, source: WeightSource, number: int) -> Ack:
+    refused = False
     try:
         return worker.update_weights(update)
+    except WeightUpdateError:
+        refused = True
+        raise
     finally:
-        source.leave(number)
+        source.leave(number, refused)
 
 
 def _failures(
@@ -73,6 +81,17 @@ def _failures(
         if error is None and answer.result().weight_version != version:
             error = ValueError(f"{worker.spec.name} says that it serves version {answer.result().weight_version}")
         # Of an engine with several servers, one that is half written counts for more than one that refused.
-        if error is not None and (engine.name not in failures or not isinstance(error, WeightUpdateError)):
+        if error is not None and (engine.name not in failures or not _is_refusal(error)):
             failures[engine.name] = error
     return failures
+
+
+def _is_refusal(error: BaseException) -> bool:
+    """Whether the engine goes on with the weights it had."""
+    return isinstance(error, WeightUpdateError)
+
+
+def _refusal(failures: Mapping[str, BaseException]) -> str | None:
+    """The reason of an engine that refused, rather than of one that heard of it."""
+    refusals = sorted(filter(_is_refusal, failures.values()), key=lambda error: isinstance(error, NothingSentError))
+    return str(refusals[0]) if refusals else None

@@ -53,12 +53,13 @@ class FromTensors:
         failure: BaseException | None = None
         buffers = [segment.tensor() for segment in self._segments]
         try:
+            self._feed.wait_asked()
             for portion in self._tensors.portions(self._segments[0].size):
                 place = self._feed.wait_for_room()
                 write_portion(portion, buffers[place])
                 self._feed.put(Bucket(portion.specs, self._segments[place].path))
-        except FeedClosedError:
-            return  # every target's own error says more
+        except FeedClosedError as error:
+            failure = error  # not raised: the targets' own errors say more
         except BaseException as error:
             failure = error
             raise
@@ -66,9 +67,9 @@ class FromTensors:
             self._feed.finish(failure)
         self._feed.wait_drained()
 
-    def leave(self, target: int) -> None:
+    def leave(self, target: int, refused: bool) -> None:
         """Stop waiting for a target."""
-        self._feed.leave(target)
+        self._feed.leave(target, refused)
 
 
 class Publishes(Protocol):

@@ -37,10 +37,14 @@ class WeightSource(Protocol):
         """
 
     def produce(self) -> None:
-        """Bring the data; returns when every target has it or has given up. Runs beside the targets' updates."""
+        """Bring the data; returns when every target has it or has given up. Runs beside the targets' updates.
 
-    def leave(self, target: int) -> None:
-        """A target is out: it is not waited for."""
+        Raises:
+            WeightUpdateError: the update was given up before anything was written.
+        """
+
+    def leave(self, target: int, refused: bool) -> None:
+        """A target is out and not waited for; with ``refused`` it has written nothing, and nobody else shall."""
 
 
 class FromFolder:
@@ -69,5 +73,5 @@ class FromFolder:
     def produce(self) -> None:
         """Nothing: the engines read for themselves."""
 
-    def leave(self, target: int) -> None:
+    def leave(self, target: int, refused: bool) -> None:
         """Nothing to do."""
