@@ -108,13 +108,13 @@ def test_a_failed_start_prints_one_line_and_exits_with_an_error(tmp_path: Path, 
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_key_file_is_read_and_may_not_be_empty(tmp_path: Path) -> None:
+def test_the_file_of_keys_is_read_and_may_not_be_empty(tmp_path: Path) -> None:
     path = tmp_path / "key"
     settings = EngineSettings(model_path=tmp_path, api_key_file=path)
     with pytest.raises(StartupError, match="cannot read"):
-        settings.api_key()
+        settings.api_keys()
     path.write_text("\n")
     with pytest.raises(StartupError, match="is empty"):
-        settings.api_key()
-    path.write_text("secret\n")
-    assert settings.api_key() == "secret"
+        settings.api_keys()
+    path.write_text("secret\nother\n")
+    assert settings.api_keys() == ("secret", "other")

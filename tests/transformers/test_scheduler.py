@@ -50,19 +50,16 @@ def test_without_prefix_reuse_nothing_is_cached(serve: Any, prompt: Any) -> None
     assert [reply["cached_tokens"] for reply in replies] == [0, 0, 0]
 
 
-def test_what_older_weights_computed_is_not_copied(serve: Any, prompt: Any) -> None:
-    served = serve()
-    engine, rows = served.engine, served.engine.scheduler.rows
-    served.generate(prompt(1, 20), **SEEDED)
-    running = served.submit(prompt(2, 20), max_tokens=200, ignore_eos=True)
-    while engine.metrics.generated_tokens < 20:
+def test_after_a_recomputation_samples_go_on_and_nothing_older_is_copied(serve: Any, prompt: Any) -> None:
+    served, fresh = serve(), serve(max_batch_size=1, prefix_reuse=False)
+    running = [{"prompt": prompt(i, 20), "max_tokens": 60, "ignore_eos": True, "seed": i} for i in range(3)]
+    futures = [served.submit(**request) for request in running]
+    while served.engine.metrics.generated_tokens < 30:
         pass
-    engine.call(lambda: rows.set_weight_version(1)).result()
-    assert [served.generate(prompt(i, 20), **SEEDED)["cached_tokens"] for i in (1, 2)] == [0, 0]
-    (first, last) = running.result(timeout=30)["weight_versions"]
-    assert (first[0], last[0]) == (0, 1)
-    assert (first[1], first[2], last[2]) == (0, last[1], 200)
-    assert served.generate(prompt(2, 20), **SEEDED)["cached_tokens"] == 19
+    served.engine.call(served.engine.scheduler.recompute_all).result()
+    assert served.generate(prompt(9, 20), **SEEDED)["cached_tokens"] == 0
+    for request, future in zip(running, futures, strict=True):
+        assert future.result(timeout=30)["token_ids"] == fresh.generate(**request)["token_ids"]
 
 
 def test_samples_that_leave_at_different_times_do_not_disturb_others(serve: Any, prompt: Any) -> None:

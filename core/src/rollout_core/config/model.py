@@ -188,8 +188,8 @@ class RolloutConfig(BaseModel):
     weight_update_host: str | None = None
     """Address of the trainer's rank 0, for updates over a distributed group. Unset: this machine's."""
 
-    weight_update_port: int | None = Field(default=30000, ge=1, le=65535)
-    """Port of the trainer's rank 0, for updates over a distributed group."""
+    weight_update_port: int | None = Field(default=None, ge=1, le=65535)
+    """Port of the trainer's rank 0, for updates over a distributed group. Unset: a free one."""
 
     backend_options: SerializeAsAny[BaseModel] | dict[str, Any] = Field(
         default_factory=dict, union_mode="left_to_right"

@@ -298,7 +298,7 @@ class Controller:
                 raise WeightUpdateError(
                     f"version {version} is not above {self._weight_version}, which is served; nothing was written"
                 )
-            options = UpdateOptions(version, keep_cache, refuse_non_finite)
+            options = self._update_options(version, keep_cache, refuse_non_finite)
             if self._paused is not None:
                 return self._update(source, options)
             with self.paused(self._update_mode()):
@@ -323,6 +323,11 @@ class Controller:
         self._renew_view()
         self.plugins.hook.weights_updated(version=options.version)
         return report
+
+    def _update_options(self, version: int, keep_cache: bool, refuse_non_finite: bool) -> UpdateOptions:
+        config = self.plugins.config
+        host, port = config.weight_update_host or config.host, config.weight_update_port or 0
+        return UpdateOptions(version, keep_cache, refuse_non_finite, host, port)
 
     def _update_mode(self) -> PauseMode:
         return PauseMode.KEEP if self.plugins.backend.offers(Capability.PAUSE_KEEP) else PauseMode.ABORT

@@ -28,11 +28,17 @@ class Bucket:
     tensors: tuple[TensorSpec, ...]
     shared_memory: str | None = None
     """File with the bytes, on a memory file system of this machine; None when the group brings them."""
+    size: int = 0
+    """Bytes of the broadcast that brings it through a group."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightGroup:
-    """A torch.distributed group of the trainer (rank 0) and the engines."""
+    """A torch.distributed group of the trainer (rank 0) and the engines, made for one update.
+
+    The trainer serves its ``TCPStore``. Every bucket is one broadcast from rank 0, of a flat ``uint8`` tensor that
+    holds the bucket's tensors at their offsets; :class:`rollout_core.weights.GroupReceiver` is the engine's end.
+    """
 
     backend: str
     """``gloo``, or ``nccl`` where GPUs are."""
@@ -41,6 +47,8 @@ class WeightGroup:
     world_size: int
     first_rank: int
     """Rank in the group of the engine's first update rank."""
+    timeout_s: float = 60.0
+    """Seconds without another member after which it is given up."""
 
 
 @dataclass(frozen=True, slots=True)

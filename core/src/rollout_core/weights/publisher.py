@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 from rollout_core.types import Bucket, Capability, WeightUpdate
 from rollout_core.weights.feed import BucketFeed, FeedClosedError
+from rollout_core.weights.group import FromGroup
 from rollout_core.weights.shared_memory import Segment
 from rollout_core.weights.source import UpdateOptions, WeightSource
 from rollout_core.weights.tensors import NamedTensors, write_portion
@@ -85,15 +86,25 @@ class WeightPublisher:
     ``with WeightPublisher(controller) as publisher: publisher.publish(model.state_dict().items())``
     """
 
-    def __init__(self, controller: Publishes, *, bucket_bytes: int = 256 * 2**20, dtype: str | None = None) -> None:
+    def __init__(
+        self,
+        controller: Publishes,
+        *,
+        through: Literal["shared_memory", "gloo", "nccl"] = "shared_memory",
+        bucket_bytes: int = 256 * 2**20,
+        dtype: str | None = None,
+    ) -> None:
         """Publish through ``controller``.
 
         Args:
-            controller: of the engines, on this machine.
+            controller: of the engines.
+            through: shared memory, on the engines' machine; or a torch.distributed group of that backend, whose store
+                listens at the config's ``weight_update_host`` and ``weight_update_port``.
             bucket_bytes: size of one of the two buckets; a larger tensor gets larger buckets.
             dtype: floating-point tensors are sent as this; None sends them as they are.
         """
         self._controller = controller
+        self._through = through
         self._bucket_bytes = bucket_bytes
         self._dtype = dtype
         self._segments: list[Segment] = []
@@ -107,12 +118,16 @@ class WeightPublisher:
         Raises:
             WeightUpdateError: the update was refused, or no engine took it.
         """
-        named = NamedTensors(tensors, self._dtype)
+        return self._controller.update_weights(self._source(NamedTensors(tensors, self._dtype)), **options)
+
+    def _source(self, named: NamedTensors) -> WeightSource:
+        if self._through != "shared_memory":
+            return FromGroup(named, backend=self._through, bucket_bytes=self._bucket_bytes)
         size = max(self._bucket_bytes, named.largest())
         if not self._segments or self._segments[0].size < size:
             self.close()
             self._segments = [Segment(size) for _ in range(BUCKETS)]
-        return self._controller.update_weights(FromTensors(named, self._segments), **options)
+        return FromTensors(named, self._segments)
 
     def close(self) -> None:
         """Give the buckets' memory back; twice is harmless."""

@@ -20,6 +20,10 @@ class UpdateOptions:
     version: int
     keep_cache: bool = False
     refuse_non_finite: bool = False
+    host: str = "127.0.0.1"
+    """Where a group's store listens, as the engines reach it."""
+    port: int = 0
+    """Of a group's store; 0 takes a free one."""
 
 
 class WeightSource(Protocol):

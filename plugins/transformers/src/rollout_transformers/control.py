@@ -3,31 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
-from rollout_core import EngineError
-from rollout_core.types import Ack, Call, Health, HttpCall, PauseMode
+from rollout_core import EngineError, WeightUpdateError
+from rollout_core.types import Ack, Call, Health, HttpCall, MemoryPart, PauseMode
 
-__all__ = ["abort", "health", "pause", "resume"]
+__all__ = ["abort", "acknowledged", "ask", "health", "offload", "onload", "pause", "resume"]
 
 
 def pause(mode: PauseMode, call: Call) -> Ack:
     """Pause; the server answers once it is quiet."""
-    body = _ask(HttpCall("/pause", {"mode": mode.value}), call)
+    body = ask(HttpCall("/pause", {"mode": mode.value}), call)
     if body.get("paused") is not True:
         raise EngineError(f"/pause did not pause: {body}")
-    return _ack(body)
+    return acknowledged(body)
 
 
 def resume(call: Call) -> Ack:
     """Undo a pause."""
-    return _ack(_ask(HttpCall("/continue", {}), call))
+    return acknowledged(ask(HttpCall("/continue", {}), call))
 
 
 def abort(request_ids: Sequence[str] | None, call: Call) -> Ack:
     """Abort some requests, or all."""
     body = {"all": True} if request_ids is None else {"request_ids": list(request_ids)}
-    return _ack(_ask(HttpCall("/abort", body), call))
+    return acknowledged(ask(HttpCall("/abort", body), call))
+
+
+def offload(parts: AbstractSet[MemoryPart], discard: bool, call: Call) -> Ack:
+    """Free memory; the server answers once it is free."""
+    body = {"parts": sorted(part.value for part in parts), "discard": discard}
+    return acknowledged(ask(HttpCall("/offload", body), call))
+
+
+def onload(parts: AbstractSet[MemoryPart], call: Call) -> Ack:
+    """Take memory back."""
+    return acknowledged(ask(HttpCall("/onload", {"parts": sorted(part.value for part in parts)}), call))
 
 
 def health(call: Call) -> Health:
@@ -47,14 +59,24 @@ def health(call: Call) -> Health:
     )
 
 
-def _ask(http_call: HttpCall, call: Call) -> Mapping[str, Any]:
+def ask(http_call: HttpCall, call: Call) -> Mapping[str, Any]:
+    """The body of a 2xx reply.
+
+    Raises:
+        WeightUpdateError: the server refused the weights before it wrote anything.
+        EngineError: any other reply.
+    """
     reply = call(http_call)
-    if not reply.ok or not isinstance(reply.body, Mapping) or "error" in reply.body:
-        raise EngineError(f"{http_call.path} answered {reply.status}: {str(reply.body)[:500]}")
-    return reply.body
+    if reply.ok and isinstance(reply.body, Mapping):
+        return reply.body
+    error = reply.body.get("error") if isinstance(reply.body, Mapping) else None
+    if isinstance(error, Mapping) and error.get("type") == "weights_refused":
+        raise WeightUpdateError(str(error.get("message")))
+    raise EngineError(f"{http_call.path} answered {reply.status}: {str(error or reply.body)[:500]}")
 
 
-def _ack(body: Mapping[str, Any]) -> Ack:
+def acknowledged(body: Mapping[str, Any]) -> Ack:
+    """What the server says of itself after a control call."""
     return Ack(
         weight_version=body.get("weight_version"),
         aborted=body.get("aborted", 0),

@@ -56,6 +56,7 @@ def engine_settings(config: RolloutConfig, spec: LaunchSpec) -> dict[str, Any]:
         "kv_cache_tokens": options.kv_cache_tokens,
         "max_queue": options.max_queue,
         "prefix_reuse": options.prefix_reuse,
+        "offload_folder": options.offload_folder,
         "log_level": options.log_level,
     }
     return {name: value for name, value in settings.items() if value is not None}

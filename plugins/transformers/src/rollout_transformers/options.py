@@ -24,5 +24,8 @@ class TransformersOptions(BaseModel):
     prefix_reuse: bool = True
     """Copy the K/V of a prompt prefix that is still held instead of computing it again."""
 
+    offload_folder: str | None = None
+    """Where a CPU engine keeps its weights while they are offloaded. Unset: ``/var/tmp``; not a memory file system."""
+
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
     """Level of the servers' logs: debug, info, warning or error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from rollout_core import RolloutConfig, hookimpl
 from rollout_core.topology import Cluster, Topology
@@ -17,12 +18,14 @@ from rollout_core.types import (
     Health,
     HttpCall,
     LaunchSpec,
+    MemoryPart,
     PauseMode,
     Reply,
     Server,
     Spawn,
+    WeightUpdate,
 )
-from rollout_transformers import control, launch, wire
+from rollout_transformers import control, launch, weights, wire
 from rollout_transformers.options import TransformersOptions
 
 CAPABILITIES = frozenset(
@@ -46,6 +49,12 @@ CAPABILITIES = frozenset(
         Capability.PAUSE_ABORT,
         Capability.PAUSE_WAIT,
         Capability.PAUSE_KEEP,
+        Capability.OFFLOAD_WEIGHTS,
+        Capability.DISCARD_WEIGHTS,
+        Capability.OFFLOAD_KV_CACHE,
+        Capability.WEIGHTS_FROM_DISK,
+        Capability.WEIGHTS_FROM_SHARED_MEMORY,
+        Capability.WEIGHTS_FROM_GROUP,
         Capability.FP32_LM_HEAD,
         Capability.SKIP_LOAD_WEIGHTS,
         Capability.API_KEY,
@@ -99,6 +108,21 @@ def continue_generation(config: RolloutConfig, server: Server, call: Call) -> Ac
 @hookimpl
 def abort_requests(config: RolloutConfig, server: Server, request_ids: Sequence[str] | None, call: Call) -> Ack:
     return control.abort(request_ids, call)
+
+
+@hookimpl
+def offload(config: RolloutConfig, server: Server, parts: AbstractSet[MemoryPart], discard: bool, call: Call) -> Ack:
+    return control.offload(parts, discard, call)
+
+
+@hookimpl
+def onload(config: RolloutConfig, server: Server, parts: AbstractSet[MemoryPart], call: Call) -> Ack:
+    return control.onload(parts, call)
+
+
+@hookimpl
+def update_weights(config: RolloutConfig, server: Server, update: WeightUpdate, call: Call) -> Ack:
+    return weights.update(update, call)
 
 
 @hookimpl

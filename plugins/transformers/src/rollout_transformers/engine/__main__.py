@@ -60,11 +60,11 @@ def serve(settings: EngineSettings) -> None:
 
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    api_key = settings.api_key()
+    api_keys = settings.api_keys()
     engine = Engine(settings)
     engine.start()
     config = uvicorn.Config(
-        App(engine, api_key),
+        App(engine, api_keys),
         host=settings.host,
         port=settings.port,
         log_level=settings.log_level,

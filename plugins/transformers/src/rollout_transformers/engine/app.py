@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -12,14 +13,15 @@ import orjson
 from rollout_transformers.engine.engine import Engine, EngineStopped
 from rollout_transformers.engine.model import describe
 from rollout_transformers.engine.request import BadRequest, parse_body
+from rollout_transformers.engine.training_routes import Route, TrainingRoutes
+from rollout_transformers.engine.training_step import StateConflict
+from rollout_transformers.engine.weights import WeightsRefused
 
 __all__ = ["App"]
 
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Handler = Callable[[Any, Receive], Awaitable[Any]]
-
-PAUSE_MODES = ("abort", "wait", "keep")
 
 
 class HttpError(Exception):
@@ -38,18 +40,18 @@ class ClientGone(Exception):
 class App:
     """Routes requests to the engine. Runs in the asyncio thread; never touches the model."""
 
-    def __init__(self, engine: Engine, api_key: str | None = None) -> None:
+    def __init__(self, engine: Engine, api_keys: Sequence[str] = ()) -> None:
         self._engine = engine
-        self._authorization = None if api_key is None else b"Bearer " + api_key.encode()
+        self._authorizations = [b"Bearer " + key.encode() for key in api_keys]
         self._routes: dict[tuple[str, str], Handler] = {
             ("POST", "/generate"): self._generate,
             ("POST", "/abort"): self._abort,
-            ("POST", "/pause"): self._pause,
-            ("POST", "/continue"): self._continue,
             ("GET", "/health"): self._health,
             ("GET", "/info"): self._info,
             ("GET", "/metrics"): self._metrics,
         }
+        for path, route in TrainingRoutes(engine).table().items():
+            self._routes["POST", path] = partial(_without_receive, route)
 
     async def __call__(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         """Serve one connection event, as ASGI asks."""
@@ -74,6 +76,10 @@ class App:
             return await handler(await _read_body(receive), receive)
         except BadRequest as err:
             raise HttpError(400, err.kind, str(err)) from err
+        except WeightsRefused as err:
+            raise HttpError(400, "weights_refused", str(err)) from err
+        except StateConflict as err:
+            raise HttpError(409, "state", str(err)) from err
         except EngineStopped as err:
             raise HttpError(503, "unavailable", str(err)) from err
         except (HttpError, ClientGone):
@@ -82,12 +88,14 @@ class App:
             raise HttpError(500, "internal", f"{type(err).__name__}: {err}") from err
 
     def _authorize(self, given: bytes) -> None:
-        if self._authorization is not None and not hmac.compare_digest(given, self._authorization):
+        if self._authorizations and not any(hmac.compare_digest(given, key) for key in self._authorizations):
             raise HttpError(401, "unauthorized", "a valid API key is required: Authorization: Bearer KEY")
 
     async def _generate(self, data: Any, receive: Receive) -> Any:
         body = parse_body(data)
         self._engine.limits.check(body)
+        if (missing := self._engine.step.missing) is not None:
+            raise HttpError(503, "asleep", f"nothing is generated: {missing}")
         most = self._engine.settings.max_queue
         if most is not None and self._engine.counts()[1] >= most:
             raise HttpError(429, "overloaded", f"{most} requests are waiting already")
@@ -112,16 +120,6 @@ class App:
             raise BadRequest('give "request_ids" as a list of strings, or "all": true')
         return {"aborted": await asyncio.wrap_future(self._engine.abort(names))}
 
-    async def _pause(self, data: Any, receive: Receive) -> Any:
-        mode = _object(data, {"mode"}).get("mode", "abort")
-        if mode not in PAUSE_MODES:
-            raise BadRequest(f"mode: must be one of {', '.join(PAUSE_MODES)}")
-        return await asyncio.wrap_future(self._engine.pause(mode))
-
-    async def _continue(self, data: Any, receive: Receive) -> Any:
-        _object(data, set())
-        return await asyncio.wrap_future(self._engine.resume())
-
     async def _health(self, data: Any, receive: Receive) -> Any:
         engine = self._engine
         if not engine.alive:
@@ -132,10 +130,10 @@ class App:
             "progress": engine.metrics.progress,
             "running": running,
             "waiting": waiting,
-            "paused": engine.paused,
-            "sleeping": False,
-            "weight_version": engine.weight_version,
-            "detail": None,
+            "paused": engine.step.paused,
+            "sleeping": engine.step.parameters.offloaded or engine.step.kv_offloaded,
+            "weight_version": engine.scheduler.weight_version,
+            "detail": engine.step.missing,
         }
 
     async def _info(self, data: Any, receive: Receive) -> Any:
@@ -143,6 +141,10 @@ class App:
 
     async def _metrics(self, data: Any, receive: Receive) -> Any:
         return self._engine.metrics.render(*self._engine.counts())
+
+
+async def _without_receive(route: Route, data: Any, receive: Receive) -> Any:
+    return await route(data)
 
 
 async def _read_body(receive: Receive) -> Any:

@@ -13,7 +13,7 @@ import random
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,12 +25,12 @@ from rollout_transformers.engine.runner import ModelRunner
 from rollout_transformers.engine.sample import Sample
 from rollout_transformers.engine.scheduler import Scheduler
 from rollout_transformers.engine.settings import EngineSettings
+from rollout_transformers.engine.training_step import PauseMode, TrainingStep
 
-__all__ = ["Engine", "EngineStopped", "PauseMode"]
+__all__ = ["Engine", "EngineStopped"]
 
 logger = logging.getLogger(__name__)
 
-PauseMode = Literal["abort", "wait", "keep"]
 Result = TypeVar("Result")
 
 MEMORY_SHARE = {"cpu": 0.5, "cuda": 0.85}
@@ -51,16 +51,14 @@ class Engine:
         self.runner.check()
         budget = settings.kv_cache_tokens or _default_budget(self.runner, settings)
         budget = max(budget, self.loaded.context_length)
-        rows = RowTable(
-            self.runner.cache, settings.max_batch_size, budget, settings.weight_version, settings.prefix_reuse
-        )
-        self.scheduler = Scheduler(self.runner, rows, settings.max_prefill_tokens)
+        rows = RowTable(self.runner.cache, settings.max_batch_size, budget, settings.prefix_reuse)
+        self.scheduler = Scheduler(self.runner, rows, settings.max_prefill_tokens, settings.weight_version)
+        self.step = TrainingStep(self.scheduler, self.loaded.model, settings)
         self.limits = RequestLimits(
             vocab_size=self.loaded.vocab_size,
             context_length=self.loaded.context_length,
             routed_experts=settings.return_routed_experts,
         )
-        self.paused: PauseMode | None = None
         self.failure: BaseException | None = None
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._quiet: list[Callable[[], None]] = []
@@ -114,6 +112,10 @@ class Engine:
         """Go on after a pause, exactly where it stopped."""
         return self.call(self._resume)
 
+    def command(self, function: Callable[..., None], *arguments: Any) -> Future[dict[str, Any]]:
+        """Run a command of the training step in the engine's thread; the future has the state after it."""
+        return self.call(lambda: self._commanded(function, arguments))
+
     def call(self, function: Callable[[], Result]) -> Future[Result]:
         """Run a function in the engine's thread between two steps."""
         future: Future[Result] = Future()
@@ -125,11 +127,6 @@ class Engine:
     def alive(self) -> bool:
         """Whether the engine's thread runs."""
         return self._thread.is_alive()
-
-    @property
-    def weight_version(self) -> int:
-        """Version of the weights that the next token comes from."""
-        return self.scheduler.rows.weight_version
 
     @property
     def metrics(self) -> Metrics:
@@ -175,35 +172,26 @@ class Engine:
                 return
 
     def _may_step(self) -> bool:
-        return self.paused != "keep" and self.scheduler.busy
+        return self.step.may_generate and self.scheduler.busy
 
     def _pause(self, mode: PauseMode, future: Future[dict[str, Any]]) -> None:
-        self.paused = mode
-        self.scheduler.admission.admits_new = False
-        aborted = self.scheduler.abort(lambda item: True) if mode == "abort" else 0
-        self._quiet.append(lambda: future.set_result(self._pause_state(aborted)))
+        aborted = self.step.pause(mode)
+        self._quiet.append(lambda: future.set_result(self.step.state() | {"aborted": aborted}))
 
     def _resume(self) -> dict[str, Any]:
-        self.paused = None
-        self.scheduler.admission.admits_new = True
+        self.step.resume()
         self._announce_quiet(force=True)
-        return self._pause_state(0)
+        return self.step.state()
+
+    def _commanded(self, function: Callable[..., None], arguments: tuple[Any, ...]) -> dict[str, Any]:
+        function(*arguments)
+        return self.step.state()
 
     def _announce_quiet(self, force: bool = False) -> None:
         if self._quiet and (force or not self._may_step()):
             waiters, self._quiet = self._quiet, []
             for announce in waiters:
                 announce()
-
-    def _pause_state(self, aborted: int) -> dict[str, Any]:
-        running, waiting = self.counts()
-        return {
-            "paused": self.paused is not None,
-            "aborted": aborted,
-            "running": running,
-            "waiting": waiting,
-            "weight_version": self.weight_version,
-        }
 
     def _set_stopping(self) -> None:
         self._stopping = True

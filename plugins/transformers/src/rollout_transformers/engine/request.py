@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-__all__ = ["BadRequest", "GenerateBody", "RequestLimits", "parse_body"]
+__all__ = ["BadRequest", "GenerateBody", "RequestLimits", "explain", "parse_body"]
 
 
 class BadRequest(Exception):
@@ -115,12 +115,13 @@ def parse_body(data: Any) -> GenerateBody:
     try:
         return GenerateBody.model_validate(data)
     except ValidationError as err:
-        raise BadRequest(_explain(err)) from None
+        raise BadRequest(explain(err)) from None
 
 
-def _explain(error: ValidationError) -> str:
+def explain(error: ValidationError) -> str:
+    """The first wrong field, and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
+    place = ".".join(str(part) for part in first["loc"]) or "the body"
     if first["type"] == "extra_forbidden":
         return f"{place}: unknown field"
     if first["type"] == "missing":

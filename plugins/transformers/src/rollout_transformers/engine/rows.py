@@ -36,17 +36,17 @@ class Retained:
 class RowTable:
     """Assigns rows to samples, moves K/V when they leave, and keeps within the token budget."""
 
-    def __init__(self, cache: SlotCache, max_rows: int, token_budget: int, weight_version: int, reuse: bool) -> None:
+    def __init__(self, cache: SlotCache, max_rows: int, token_budget: int, reuse: bool) -> None:
         self.active: list[Sample] = []
         self.max_rows = max_rows
         self.token_budget = token_budget
-        self.weight_version = weight_version
         self._cache = cache
         self._reuse = reuse
         self._retained: dict[int, Retained] = {}
         self._departures = 0
         rows = max(1, min(max_rows, SPARE_ROWS, token_budget // LENGTH_STEP))
-        cache.resize(rows, self._rounded(rows, LENGTH_STEP))
+        self._first_shape = (rows, self._rounded(rows, LENGTH_STEP))
+        cache.resize(*self._first_shape)
 
     @property
     def decoding(self) -> list[Sample]:
@@ -86,11 +86,7 @@ class RowTable:
         if not self._reuse:
             return row, now, later
         limit = len(ids) - 1
-        holders = [
-            (sample.row, sample.ids, sample.computed)
-            for sample in self.active
-            if sample.kv_version == self.weight_version
-        ]
+        holders = [(sample.row, sample.ids, sample.computed) for sample in self.active]
         holders += [(place, kept.ids, len(kept.ids)) for place, kept in self._retained.items()]
         for place, held, computed in holders:
             shared = min(shared_prefix(ids, held), limit)
@@ -115,7 +111,6 @@ class RowTable:
         if count and source != row:
             self._cache.copy(source, row, count)
         sample.row, sample.computed, sample.experts = row, count, experts
-        sample.kv_version = self.weight_version
         self.active.append(sample)
 
     def release(self, sample: Sample) -> None:
@@ -128,15 +123,16 @@ class RowTable:
         else:
             self._exchange(sample.row, last)
         self.active.pop()
-        if self._reuse and sample.computed and sample.kv_version == self.weight_version:
+        if self._reuse and sample.computed:
             self._departures += 1
             self._retained[last] = Retained(sample.ids[: sample.computed], sample.experts, self._departures)
         sample.row = -1
 
-    def set_weight_version(self, version: int) -> None:
-        """Never copy again what was computed with other weights; active samples keep their K/V."""
-        self.weight_version = version
+    def clear(self) -> None:
+        """Free the store, with what it keeps of samples that left; no sample may be active."""
         self._retained.clear()
+        self._cache.clear()
+        self._cache.resize(*self._first_shape)
 
     def _exchange(self, one: int, other: int) -> None:
         if one == other:

@@ -31,8 +31,6 @@ class Sample:
         self.computed = 0
         """How many of `ids` have their K/V in the sample's row."""
         self.row = -1
-        self.kv_version = 0
-        """Weight version that the oldest K/V in the sample's row was computed with."""
         self.draws: list[Draw] = []
         self.versions: list[list[int]] = []
         """Spans `[weight version, start, end]` over the new tokens."""

@@ -33,8 +33,10 @@ Work = TypeVar("Work", Sample, Chunk)
 class Scheduler:
     """The loop body over the queue and the active rows."""
 
-    def __init__(self, runner: ModelRunner, rows: RowTable, max_prefill_tokens: int) -> None:
+    def __init__(self, runner: ModelRunner, rows: RowTable, max_prefill_tokens: int, weight_version: int) -> None:
         self.rows = rows
+        self.weight_version = weight_version
+        """Version of the weights that the next token comes from."""
         self.metrics = Metrics()
         self.admission = Admission(rows, self.metrics, max_prefill_tokens)
         self._runner = runner
@@ -75,6 +77,13 @@ class Scheduler:
             if not item.future.done():
                 item.future.set_exception(error)
         self.admission.waiting.clear()
+
+    def recompute_all(self) -> None:
+        """Drop all K/V: active samples go back to the queue, in their order, and compute theirs again."""
+        for item in sorted(self.rows.active, key=lambda item: item.number, reverse=True):
+            self.rows.release(item)
+            self.admission.send_back(item)
+        self.rows.clear()
 
     # Steps
 
@@ -188,7 +197,7 @@ class Scheduler:
             self._fail(item, draw)
             return
         try:
-            item.take(draw, self.rows.weight_version)
+            item.take(draw, self.weight_version)
         except Exception as err:
             self._fail(item, err)
             return

@@ -50,7 +50,7 @@ class EngineSettings(BaseModel):
     random_seed: int = 0
     """Seed of the draws of requests that bring no seed of their own, and of random weights."""
     api_key_file: Path | None = None
-    """File holding the key that clients send as `Authorization: Bearer KEY`."""
+    """File holding the keys, one per line, of which clients send one as `Authorization: Bearer KEY`."""
     threads: int | None = Field(default=None, gt=0)
     """Torch threads on CPU; torch decides when not given."""
     trust_remote_code: bool = False
@@ -63,17 +63,19 @@ class EngineSettings(BaseModel):
     """Start from random weights; a weight update brings the real ones."""
     weight_version: int = Field(default=0, ge=0)
     """Version of the weights that are loaded at the start."""
+    offload_folder: Path | None = None
+    """Where a CPU engine keeps its weights while they are offloaded; `/var/tmp` when not given."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Level of the log on standard error."""
 
-    def api_key(self) -> str | None:
-        """The key read from `api_key_file`, or None when the server is open."""
+    def api_keys(self) -> tuple[str, ...]:
+        """The keys in `api_key_file`; none when the server is open."""
         if self.api_key_file is None:
-            return None
+            return ()
         try:
-            key = self.api_key_file.read_text().strip()
+            keys = tuple(self.api_key_file.read_text().split())
         except OSError as err:
             raise StartupError(f"cannot read api_key_file {self.api_key_file}: {err.strerror}") from err
-        if not key:
+        if not keys:
             raise StartupError(f"api_key_file {self.api_key_file} is empty")
-        return key
+        return keys
