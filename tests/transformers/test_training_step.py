@@ -212,7 +212,7 @@ def test_bad_folders_are_refused(controller: Controller, model: Load, folder: Pa
 def test_nan_tensors_are_refused_when_asked(controller: Controller, model: Load) -> None:
     new = model(7)
     new.model.norm.weight.data[0] = float("inf")
-    with WeightPublisher(controller) as publisher, pytest.raises(WeightUpdateError, match="model.norm.weight has NaN"):
+    with WeightPublisher(controller) as publisher, pytest.raises(WeightUpdateError, match=r"model\.norm\.weight has NaN"):
         publisher.publish(new.state_dict().items(), refuse_non_finite=True)
 
 

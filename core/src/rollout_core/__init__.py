@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rollout_core.model import ModelInfo
     from rollout_core.plugins import Backend, Plugins, hookimpl
     from rollout_core.render import Renderer
+    from rollout_core.run.read_record import read_result
     from rollout_core.topology import Cluster, Engine, ServerProcess, Topology
     from rollout_core.types import (
         FinishReason,
@@ -75,6 +76,7 @@ _HOMES = {
     "rollout_core.model": ("ModelInfo",),
     "rollout_core.plugins": ("Backend", "Plugins", "hookimpl"),
     "rollout_core.render": ("Renderer",),
+    "rollout_core.run.read_record": ("read_result",),
     "rollout_core.topology": ("Cluster", "Engine", "ServerProcess", "Topology"),
     "rollout_core.types": (
         "FinishReason",
@@ -126,6 +128,7 @@ __all__ = [
     "__version__",
     "hookimpl",
     "load_config",
+    "read_result",
 ]
 
 

@@ -18,6 +18,7 @@ from rollout_core.client.gate import ClientGate
 from rollout_core.client.plane import ControlPlane
 from rollout_core.client.result import aborted_result, check_result, failed_result, settle
 from rollout_core.client.router import Router
+from rollout_core.client.staleness import aged, is_too_old
 from rollout_core.client.transport import Transport, open_transport
 from rollout_core.controller import Endpoint
 from rollout_core.errors import EngineError, PluginError, ReplyError, RequestError, UnavailableError
@@ -51,6 +52,7 @@ class RolloutClient:
         self._max_attempts = config.max_retries_per_sample + 1
         self._patience_s = config.rollout_timeout_s
         self._partial_rollout = config.partial_rollout
+        self._max_staleness = config.max_staleness
         self._given_transport = transport
         self._transport: Transport | None = None
         self._gate: ClientGate | None = None
@@ -90,8 +92,9 @@ class RolloutClient:
             when_paused: while generation is paused, ``wait`` until it continues, or come back ``abort``-ed at once.
 
         Returns:
-            A result with status ``completed``, ``aborted`` (with the tokens it had) or ``failed`` (with the reason in
-            ``error``). A continued request comes back whole: the tokens of its prior and the new ones.
+            A result with status ``completed``, ``aborted`` (with the tokens it had), ``expired`` (its oldest token is
+            more than ``max_staleness`` versions old) or ``failed`` (with the reason in ``error``). A continued
+            request comes back whole: the tokens of its prior and the new ones.
 
         Raises:
             asyncio.CancelledError: the caller cancelled; the engine stops working on the request.
@@ -105,11 +108,12 @@ class RolloutClient:
         started, started_at = time.perf_counter(), time.time()
         try:
             self._admission.check(request)
-            result = ended_result(request, self._controller.model.eos_token_ids)
+            result = self._without_request(request)
             if result is None:
                 result = await self._attempt(request, when_paused)
         except (RequestError, EngineError, PluginError) as error:
             result = replace(failed_result(request, str(error)), attempts=getattr(error, "attempts", 0))
+        result = aged(result, self._controller.view, self._max_staleness)
         timing = replace(result.timing, total_s=time.perf_counter() - started, started_at=started_at)
         return replace(result, timing=timing)
 
@@ -126,6 +130,13 @@ class RolloutClient:
             replace(first, request_id=f"{group}-{i}", group_id=group, params=_with_seed(params, i)) for i in range(n)
         ]
         return await asyncio.gather(*map(self.generate, requests))
+
+    def _without_request(self, request: GenerateRequest) -> GenerateResult | None:
+        """The result when there is nothing to send: the prior had reached its end, or is too old to go on with."""
+        prior = request.prior
+        if prior is not None and is_too_old(prior, self._controller.view, self._max_staleness):
+            return aborted_result(request)
+        return ended_result(request, self._controller.model.eos_token_ids)
 
     async def _attempt(self, request: GenerateRequest, when_paused: str) -> GenerateResult:
         """Send the request until an engine serves it: elsewhere after a fault, later while engines are busy."""

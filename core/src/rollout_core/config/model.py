@@ -152,6 +152,9 @@ class RolloutConfig(BaseModel):
     partial_rollout: bool = True
     """Continue an aborted sample from the tokens it has. Off: it is drawn again from its prompt."""
 
+    max_staleness: int | None = Field(default=None, ge=0)
+    """Weight versions that a sample's oldest token may be behind; an older sample is ``expired``. Unset: any number."""
+
     startup_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds until every engine is ready; later than that the run fails with the server's log."""
 

@@ -22,7 +22,7 @@ from rollout_core.errors import StateError, WeightUpdateError
 from rollout_core.executors import LocalExecutor, cluster_for
 from rollout_core.model import ModelInfo
 from rollout_core.plugins import Plugins
-from rollout_core.types import Capability, Health, MemoryPart, PauseMode
+from rollout_core.types import CachePolicy, Capability, Health, MemoryPart, PauseMode
 from rollout_core.weights import UpdateOptions, WeightSource
 
 __all__ = ["Controller"]
@@ -72,6 +72,7 @@ class Controller:
         self._view_lock = threading.RLock()
         self._paused: PauseMode | None = None
         self._weight_version = 0
+        self._cache_policy: CachePolicy | None = None
         self._view = View((), {})
 
     # Life
@@ -317,6 +318,7 @@ class Controller:
             raise WeightUpdateError(f"no engine serves version {options.version}: {report.quarantined}")
         self._memory.note_written()
         self._weight_version = options.version
+        self._cache_policy = CachePolicy.KEEP if options.keep_cache else CachePolicy.FLUSH
         for engine in self._fleet.writable:
             if engine.name in report.engines:
                 self._fleet.restore(engine)
@@ -360,6 +362,7 @@ class Controller:
                 reasons={engine.name: engine.reason for engine in engines if engine.state is EngineState.FAILED},
                 paused=self._paused,
                 weight_version=self._weight_version,
+                cache_policy=self._cache_policy,
                 epoch=self._gate.epoch + 1,
             )
             self._gate.advance()

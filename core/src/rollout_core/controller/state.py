@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rollout_core.types import PauseMode
+from rollout_core.types import CachePolicy, PauseMode
 
 __all__ = ["Endpoint", "EngineEvent", "EngineState", "PauseReport", "View"]
 
@@ -44,6 +44,8 @@ class View:
     """While generation is paused, clients send nothing."""
     weight_version: int = 0
     """The version that was published last."""
+    cache_policy: CachePolicy | None = None
+    """Of that update; None before the first one."""
     epoch: int = 0
     """Grows with every change."""
 

@@ -4,7 +4,7 @@
 ``sample_id``          ``<prompt_index>-<sample_index>``; unique, and the same after a resume
 ``prompt_index``       position of the prompt in its file, from 0
 ``sample_index``       which of the n samples of the prompt, from 0
-``status``             ``completed``, ``failed`` or ``aborted``
+``status``             ``completed``, ``failed``, ``aborted`` or ``expired``
 ``finish_reason``      ``stop``, ``length``, ``context_length``, ``abort``, ``tool_calls`` or ``error``
 ``stop_reason``        the stop token id or stop string
 ``error``              why it failed
@@ -20,6 +20,8 @@
 ``top_logprobs``       ``{"token_ids": [[...]], "logprobs": [[...]]}``, one inner list per response token
 ``prompt_logprobs``    one per prompt token, the first null
 ``weight_versions``    version of the weights, one per response token
+``lag``                how many versions the oldest token was behind what was served when the sample came back
+``cache_policy``       ``flush`` or ``keep``: what the last weight update did with older K/V; null before the first one
 ``routed_experts``     ``{"shape", "dtype", "data"}``; data is base64 of little-endian C order
 ``reward``             number, or null when nothing scored the sample
 ``reward_error``       why there is no reward
@@ -96,6 +98,8 @@ def record_of(sample: Sample, reward_error: str | None = None) -> dict[str, Any]
         "top_logprobs": _top(result.top_logprobs),
         "prompt_logprobs": result.prompt_logprobs,
         "weight_versions": result.weight_versions,
+        "lag": result.lag,
+        "cache_policy": result.cache_policy,
         "routed_experts": _experts(result.routed_experts),
         "reward": sample.reward,
         "reward_error": reward_error,

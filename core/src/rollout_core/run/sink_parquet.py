@@ -160,6 +160,8 @@ def _schema() -> pa.Schema:
             "top_logprobs": pa.struct({"token_ids": pa.list_(ids), "logprobs": pa.list_(numbers)}),
             "prompt_logprobs": numbers,
             "weight_versions": pa.list_(pa.int64()),
+            "lag": pa.int64(),
+            "cache_policy": text,
             "routed_experts": pa.struct({"shape": ids, "dtype": text, "data": text}),
             "reward": pa.float64(),
             "reward_error": text,

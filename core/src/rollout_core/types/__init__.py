@@ -2,6 +2,7 @@
 
 from rollout_core.types.backend import PLUGIN_API, BackendInfo, Capability
 from rollout_core.types.generation import (
+    CachePolicy,
     FinishReason,
     GenerateRequest,
     GenerateResult,
@@ -31,6 +32,7 @@ __all__ = [
     "Ack",
     "BackendInfo",
     "Bucket",
+    "CachePolicy",
     "Call",
     "Capability",
     "FinishReason",

@@ -12,6 +12,7 @@ from rollout_core.errors import RequestError
 from rollout_core.types.sampling import SampleParams
 
 __all__ = [
+    "CachePolicy",
     "FinishReason",
     "GenerateRequest",
     "GenerateResult",
@@ -60,6 +61,15 @@ class LogprobKind(StrEnum):
     """The model's own: log-softmax of its logits, before temperature, filters and penalties."""
     SAMPLED = "sampled"
     """The one the token was drawn from: after temperature, filters and penalties."""
+
+
+class CachePolicy(StrEnum):
+    """What a weight update does with K/V that the old weights computed."""
+
+    FLUSH = "flush"
+    """It is computed again, so that a prefix and the next token come from the same weights."""
+    KEEP = "keep"
+    """It goes on being used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +170,10 @@ class GenerateResult:
     error: str | None = None
     weight_versions: tuple[int, ...] = ()
     """The version of the weights that each token was sampled under."""
+    lag: int = 0
+    """How many versions the oldest token was behind what was served when the result came back."""
+    cache_policy: CachePolicy | None = None
+    """Of the weight update before the result came back; None before the first one."""
     top_logprobs: tuple[tuple[TokenLogprob, ...], ...] | None = None
     prompt_logprobs: tuple[float | None, ...] | None = None
     """One entry per prompt token; the first is None."""
@@ -171,6 +185,16 @@ class GenerateResult:
     attempts: int = 1
     """How many times the request was sent."""
     timing: Timing = field(default_factory=Timing)
+
+    @property
+    def oldest_version(self) -> int | None:
+        """The oldest weights that a token was sampled under; None without a token."""
+        return min(self.weight_versions, default=None)
+
+    @property
+    def newest_version(self) -> int | None:
+        """The newest weights that a token was sampled under; None without a token."""
+        return max(self.weight_versions, default=None)
 
 
 @dataclass(frozen=True, slots=True)
