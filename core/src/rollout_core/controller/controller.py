@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import threading
 import time
@@ -11,12 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from rollout_core.controller.board import Board
 from rollout_core.controller.fleet import Fleet
-from rollout_core.controller.gate import Gate, Member
+from rollout_core.controller.gate import Member
 from rollout_core.controller.health import check_engine, combined
 from rollout_core.controller.memory import ALL_PARTS, MemoryState
 from rollout_core.controller.monitor import Monitor
-from rollout_core.controller.state import EngineEvent, EngineState, PauseReport, View
+from rollout_core.controller.probe import dissenters, fingerprint, probe_request
+from rollout_core.controller.state import EngineEvent, PauseReport, View
 from rollout_core.controller.weights import UpdateReport, transfer
 from rollout_core.errors import StateError, WeightUpdateError
 from rollout_core.executors import LocalExecutor, cluster_for
@@ -64,16 +67,13 @@ class Controller:
         self.topology = plugins.backend.build_topology(cluster_for(config))
         self.log_dir = Path(config.log_dir or log_dir or tempfile.mkdtemp(prefix="rollout-logs-"))
         executor = LocalExecutor(plugins.backend, self.topology, self.log_dir)
-        self._fleet = Fleet(plugins, self.topology, executor, self._renew_view, on_event)
+        self._board = Board()
+        self._fleet = Fleet(plugins, self.topology, executor, self._board.show_engines, on_event)
         self._monitor = Monitor(self._fleet, config)
-        self._gate = Gate()
         self._memory = MemoryState()
         self._control = threading.RLock()
-        self._view_lock = threading.RLock()
-        self._paused: PauseMode | None = None
-        self._weight_version = 0
-        self._cache_policy: CachePolicy | None = None
-        self._view = View((), {})
+        self._verify_within: float | None = None
+        """Set by an update whose engines are still to be compared."""
 
     # Life
 
@@ -111,7 +111,7 @@ class Controller:
     @property
     def view(self) -> View:
         """The engines at this moment; cheap, a client asks for every request."""
-        return self._view
+        return self._board.view
 
     @property
     def context_length(self) -> int | None:
@@ -124,15 +124,15 @@ class Controller:
         Args:
             on_change: called from any thread after a change of :attr:`view`; must not block.
         """
-        return self._gate.join(Member(self.plugins.config.client_lease_s, on_change))
+        return self._board.gate.join(Member(self.plugins.config.client_lease_s, on_change))
 
     def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
         """Hear that a client has acted on the view of ``epoch``, with so many requests in flight."""
-        self._gate.acknowledge(member.name, epoch, in_flight)
+        self._board.gate.acknowledge(member.name, epoch, in_flight)
 
     def leave(self, member: Member) -> None:
         """Forget a client."""
-        self._gate.leave(member.name)
+        self._board.gate.leave(member.name)
 
     def report_success(self, engine_name: str) -> None:
         """Hear that an engine answered a request."""
@@ -166,8 +166,8 @@ class Controller:
         started = time.monotonic()
         with self._control:
             self.plugins.backend.require(mode.capability, f"pausing with mode '{mode.value}'")
-            before = self._paused
-            members, lost = self._gate.wait_acknowledged(self._set_paused(mode))
+            before = self._board.paused
+            members, lost = self._board.gate.wait_acknowledged(self._board.show_paused(mode))
             try:
                 acks = self._fleet.ask_all(lambda worker: worker.pause_generation(mode))
             except BaseException:
@@ -179,8 +179,8 @@ class Controller:
             clients=len(members),
             lost_clients=len(lost),
             in_flight=sum(member.in_flight for member in members),
-            aborted=sum(ack.aborted for ack in acks),
-            frozen=sum(ack.running + ack.waiting for ack in acks),
+            aborted=sum(ack.aborted for _, ack in acks),
+            frozen=sum(ack.running + ack.waiting for _, ack in acks),
             seconds=time.monotonic() - started,
         )
 
@@ -189,15 +189,45 @@ class Controller:
 
         Raises:
             StateError: something is offloaded, or discarded weights were not written again.
+            WeightUpdateError: the engines were to be compared after an update, and no two agree.
         """
         with self._control:
             self._memory.require_servable()
+            if self._board.paused is None:
+                return
             try:
-                if self._paused is not None and self._fleet.ready:
+                if self._fleet.ready:
                     self._fleet.ask_all(lambda worker: worker.continue_generation())
+                if self._verify_within is not None:
+                    self.verify(self._verify_within)
             finally:
-                if self._paused is not None:
-                    self._set_paused(None)
+                self._verify_within = None
+                self._board.show_paused(None)
+
+    def verify(self, within: float = 1e-3) -> dict[str, tuple[float, ...]]:
+        """Compare what all engines make of one fixed prompt; those that disagree with most are quarantined.
+
+        Args:
+            within: largest difference of a log-probability (natural log) that counts as agreement; 1e-3 suits
+                float32, 16-bit engines need more.
+
+        Returns:
+            By engine: the log-probabilities.
+
+        Raises:
+            WeightUpdateError: no two engines agree; all are quarantined.
+            EngineError: an engine did not answer.
+        """
+        backend = self.plugins.backend
+        request = probe_request(backend, self.model)
+        found = dict(self._fleet.ask_all(lambda worker: fingerprint(backend, worker, request)))
+        against = dissenters(found, within)
+        for engine in self._fleet.ready:
+            if engine.name in against:
+                self._fleet.quarantine(engine, against[engine.name])
+        if len(against) == len(found):
+            raise WeightUpdateError(f"no two engines agree: {against}")
+        return found
 
     @contextmanager
     def paused(self, mode: PauseMode | str = PauseMode.ABORT) -> Iterator[PauseReport]:
@@ -228,10 +258,10 @@ class Controller:
         Raises:
             StateError: generation is not paused.
             CapabilityError: the backend does not offer it.
-            EngineError: an engine did not acknowledge; it was taken out of service.
+            EngineError: an engine did not acknowledge; the others took it back.
         """
         with self._control:
-            if self._paused is None:
+            if self._board.paused is None:
                 raise StateError("generation is running: pause_generation() before offload()")
             asked = self._memory.to_offload(frozenset(map(MemoryPart, parts)), discard_weights)
             for part in asked:
@@ -239,7 +269,9 @@ class Controller:
             if discard_weights and MemoryPart.WEIGHTS in asked:
                 self.plugins.backend.require(Capability.DISCARD_WEIGHTS, "discarding the weights")
             if asked:
-                self._fleet.change_all(lambda worker: worker.offload(asked, discard_weights))
+                # Dropped weights cannot be taken back.
+                undo = None if discard_weights else lambda worker: worker.onload(asked)
+                self._fleet.change_all(lambda worker: worker.offload(asked, discard_weights), undo)
                 self._memory.note_offloaded(asked, discard_weights)
             return asked
 
@@ -250,7 +282,7 @@ class Controller:
             What was loaded by this call.
 
         Raises:
-            EngineError: an engine did not acknowledge; it was taken out of service.
+            EngineError: no engine acknowledged; one that does not is taken out of service.
         """
         with self._control:
             asked = frozenset(map(MemoryPart, parts)) & self._memory.offloaded
@@ -274,6 +306,7 @@ class Controller:
         version: int | None = None,
         keep_cache: bool = False,
         refuse_non_finite: bool = False,
+        verify_within: float | None = None,
     ) -> UpdateReport:
         """Bring new weights to all engines: pause, transfer, publish the version, continue.
 
@@ -286,6 +319,7 @@ class Controller:
             version: above the present one. Unset: the next.
             keep_cache: keep K/V that was computed with the old weights; by default prefixes are computed again.
             refuse_non_finite: look at every value first, and refuse NaN and infinity.
+            verify_within: compare the engines before any request goes out again; see :meth:`verify`.
 
         Raises:
             WeightUpdateError: the update was refused and nothing was written; or no engine took it.
@@ -294,16 +328,17 @@ class Controller:
         with self._control:
             self.plugins.backend.require(source.capability, "this update")
             self._memory.require_writable()
-            version = self._weight_version + 1 if version is None else version
-            if version <= self._weight_version:
+            served = self._board.weight_version
+            version = served + 1 if version is None else version
+            if version <= served:
                 raise WeightUpdateError(
-                    f"version {version} is not above {self._weight_version}, which is served; nothing was written"
+                    f"version {version} is not above {served}, which is served; nothing was written"
                 )
             options = self._update_options(version, keep_cache, refuse_non_finite)
-            if self._paused is not None:
-                return self._update(source, options)
-            with self.paused(self._update_mode()):
-                return self._update(source, options)
+            with contextlib.nullcontext() if self._board.paused else self.paused(self._update_mode()):
+                report = self._update(source, options)
+                self._verify_within = verify_within
+                return report
 
     def _update(self, source: WeightSource, options: UpdateOptions) -> UpdateReport:
         if not self._fleet.writable:
@@ -317,12 +352,10 @@ class Controller:
         if not report.engines:
             raise WeightUpdateError(f"no engine serves version {options.version}: {report.quarantined}")
         self._memory.note_written()
-        self._weight_version = options.version
-        self._cache_policy = CachePolicy.KEEP if options.keep_cache else CachePolicy.FLUSH
         for engine in self._fleet.writable:
             if engine.name in report.engines:
                 self._fleet.restore(engine)
-        self._renew_view()
+        self._board.show_weights(options.version, CachePolicy.KEEP if options.keep_cache else CachePolicy.FLUSH)
         self.plugins.hook.weights_updated(version=options.version)
         return report
 
@@ -341,28 +374,4 @@ class Controller:
             How many requests the engines aborted.
         """
         acks = self._fleet.ask_all(lambda worker: worker.abort_requests(request_ids))
-        return sum(ack.aborted for ack in acks)
-
-    # The view
-
-    def _set_paused(self, mode: PauseMode | None) -> int:
-        """Show the mode to all clients; returns the epoch in which they see it."""
-        with self._view_lock:
-            self._paused = mode
-        self._renew_view()
-        return self._view.epoch
-
-    def _renew_view(self) -> None:
-        """Make the snapshot that clients see, and tell them."""
-        with self._view_lock:
-            engines = self._fleet.engines
-            self._view = View(
-                endpoints=tuple(endpoint for engine in self._fleet.ready for endpoint in engine.endpoints),
-                states={engine.name: engine.state for engine in engines},
-                reasons={engine.name: engine.reason for engine in engines if engine.state is EngineState.FAILED},
-                paused=self._paused,
-                weight_version=self._weight_version,
-                cache_policy=self._cache_policy,
-                epoch=self._gate.epoch + 1,
-            )
-            self._gate.advance()
+        return sum(ack.aborted for _, ack in acks)

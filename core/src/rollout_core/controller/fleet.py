@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -14,12 +15,14 @@ from rollout_core.errors import EngineError
 from rollout_core.executors import LocalExecutor
 from rollout_core.plugins import Plugins
 from rollout_core.topology import Topology
+from rollout_core.types import Capability, PauseMode
 from rollout_core.worker import Worker
 
 __all__ = ["Fleet"]
 
 Answer = TypeVar("Answer")
 _HEARTBEAT_S = 1.0
+_END_SHOWS_S = 1.0
 
 
 class Fleet:
@@ -30,7 +33,7 @@ class Fleet:
         plugins: Plugins,
         topology: Topology,
         executor: LocalExecutor,
-        on_change: Callable[[], None],
+        on_change: Callable[[list[ManagedEngine]], None],
         on_event: Callable[[EngineEvent], None] | None,
     ) -> None:
         """``on_change`` is called after every change of a state, ``on_event`` hears what it was; neither may block."""
@@ -53,6 +56,7 @@ class Fleet:
         """
         deadline = time.monotonic() + self._plugins.config.startup_timeout_s
         self.engines = [ManagedEngine(e, self._executor.workers(e, 0)) for e in self._topology.engines]
+        self._on_change(self.engines)
         self._wait_started([self._pool.submit(self._start_engine, e, deadline) for e in self.engines])
 
     def _wait_started(self, starts: list[Future[None]]) -> None:
@@ -135,36 +139,72 @@ class Fleet:
         return [e for e in self.engines if e.state in (EngineState.READY, EngineState.QUARANTINED)]
 
     def quarantine(self, engine: ManagedEngine, reason: str) -> None:
-        """Send no requests to an engine whose weights are in doubt."""
+        """Send no requests to an engine whose weights are in doubt; what it is working on comes back."""
         self._set_state(engine, EngineState.QUARANTINED, reason)
+        if self._plugins.backend.offers(Capability.PAUSE_ABORT):
+            for worker in engine.entry_workers:
+                with contextlib.suppress(EngineError):
+                    worker.pause_generation(PauseMode.ABORT)
 
     def restore(self, engine: ManagedEngine) -> None:
         """Take an engine whose weights are current back into service."""
         if engine.state is EngineState.QUARANTINED:
             self._set_state(engine, EngineState.READY)
 
-    def ask_all(self, ask: Callable[[Worker], Answer]) -> list[Answer]:
-        """Ask the workers that take requests, all at once; an error is raised when all have answered.
+    def ask_all(self, ask: Callable[[Worker], Answer]) -> list[tuple[str, Answer]]:
+        """Ask the workers that take requests, all at once; each answer with its engine's name.
+
+        An engine whose process has ended is taken out of service, and does not count.
 
         Raises:
-            EngineError: no engine is in service.
+            EngineError: of an engine that lives, once all have answered; or no engine is in service.
         """
         answers = self._side_by_side(ask)
-        return [answer.result() for _, answer in answers]
+        gone = {id(engine) for engine, answer in answers if answer.exception() is not None and self._is_gone(engine)}
+        left = [(engine.name, answer.result()) for engine, answer in answers if id(engine) not in gone]
+        if not left:
+            raise self._no_engine()
+        return left
 
-    def change_all(self, change: Callable[[Worker], Answer]) -> list[Answer]:
-        """As :meth:`ask_all`; an engine that does not acknowledge is in doubt and goes out of service."""
-        answers = self._side_by_side(change)
-        for engine, answer in answers:
-            if (error := answer.exception()) is not None:
-                self.fail(engine, str(error))
-        return [answer.result() for _, answer in answers]
+    def _is_gone(self, engine: ManagedEngine) -> bool:
+        """Whether the engine's process has ended; its connections break a moment before its end shows."""
+        deadline = time.monotonic() + _END_SHOWS_S
+        while (reason := engine.exited()) is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if reason is not None:
+            self.fail(engine, reason)
+        return reason is not None
+
+    def _no_engine(self) -> EngineError:
+        reasons = "; ".join(f"{e.name}: {e.reason}" for e in self.engines if e.reason)
+        return EngineError(f"no engine is in service{': ' + reasons if reasons else ''}")
+
+    def change_all(self, change: Callable[[Worker], Answer], undo: Callable[[Worker], Answer] | None = None) -> None:
+        """Change the state of all engines in service alike.
+
+        An engine that does not acknowledge goes out of service. With ``undo``, the change is taken back everywhere
+        instead, and only an engine that does not acknowledge that goes out of service.
+
+        Raises:
+            EngineError: the change was taken back, or no engine acknowledged.
+        """
+        errors = self._errors(change)
+        if not errors:
+            return
+        broken = errors if undo is None else self._errors(undo)
+        for engine, error in broken:
+            self.fail(engine, str(error))
+        if undo is not None or not self.ready:
+            raise errors[0][1]
+
+    def _errors(self, ask: Callable[[Worker], Answer]) -> list[tuple[ManagedEngine, BaseException]]:
+        answers = self._side_by_side(ask)
+        return [(engine, error) for engine, answer in answers if (error := answer.exception()) is not None]
 
     def _side_by_side(self, ask: Callable[[Worker], Answer]) -> list[tuple[ManagedEngine, Future[Answer]]]:
         targets = [(engine, worker) for engine in self.ready for worker in engine.entry_workers]
         if not targets:
-            reasons = "; ".join(f"{e.name}: {e.reason}" for e in self.engines if e.reason)
-            raise EngineError(f"no engine is in service{': ' + reasons if reasons else ''}")
+            raise self._no_engine()
         # Threads of their own: a control call is never queued behind the stop of another engine.
         with ThreadPoolExecutor(max_workers=len(targets), thread_name_prefix="rollout-control") as lane:
             return [(engine, lane.submit(ask, worker)) for engine, worker in targets]
@@ -172,7 +212,7 @@ class Fleet:
     def _set_state(self, engine: ManagedEngine, state: EngineState, detail: str = "", seconds: float = 0.0) -> None:
         with self._lock:
             engine.state, engine.reason = state, detail
-            self._on_change()
+            self._on_change(self.engines)
         self._tell(EngineEvent(engine.name, state, detail, seconds))
         self._plugins.hook.engine_changed(engine=engine.name, state=state.value, reason=detail)
 
