@@ -39,7 +39,7 @@ def ended_result(request: GenerateRequest, eos_token_ids: Collection[int]) -> Ge
 
 
 def join_prior(request: GenerateRequest, result: GenerateResult) -> GenerateResult:
-    """Put the tokens of the prior in front of the new ones; experts come whole from the continuation."""
+    """Put the tokens of the prior in front of the new ones; text and experts come whole from the continuation."""
     prior = request.prior
     if prior is None:
         return result
@@ -50,7 +50,6 @@ def join_prior(request: GenerateRequest, result: GenerateResult) -> GenerateResu
         sampled_logprobs=_joined_sampled(prior, result),
         top_logprobs=_joined(prior.top_logprobs, result.top_logprobs),
         weight_versions=prior.weight_versions + result.weight_versions,
-        text=prior.text + result.text,
         prompt_logprobs=result.prompt_logprobs or prior.prompt_logprobs,
     )
 

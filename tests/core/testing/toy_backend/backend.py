@@ -95,7 +95,7 @@ class ToyBackend:
                 token_ids=ids,
                 logprobs=_numbers(body["logprobs"]),
                 sampled_logprobs=_numbers(body["sampled_logprobs"]),
-                text=body["text"],
+                text=(request.prior.text if request.prior else "") + body["text"],
                 finish_reason=FinishReason(body["finish"]),
                 stop_reason=body["stop"],
                 weight_versions=(0,) * len(ids),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rollout_transformers.engine.sample import Sample
-from rollout_transformers.engine.stops import decode, new_text
+from rollout_transformers.engine.stops import decode
 
 __all__ = ["make_reply"]
 
@@ -56,18 +56,16 @@ def _experts(sample: Sample) -> dict[str, Any] | None:
 
 
 def _text(sample: Sample) -> str:
-    """Text of the new tokens, up to the stop."""
+    """Text of the response, tokens of an earlier attempt included, up to the stop."""
     body, tokenizer = sample.body, sample.loaded.tokenizer
     skip = body.skip_special_tokens
     response = sample.ids[len(body.prompt_ids) :]
     if sample.match is not None:
-        whole = sample.match.text + (sample.match.stop if body.include_stop else "")
-    elif isinstance(sample.stop_reason, int):
+        return sample.match.text + (sample.match.stop if body.include_stop else "")
+    if isinstance(sample.stop_reason, int):
         last = decode(tokenizer, response[-1:], False) if body.include_stop else ""
-        whole = decode(tokenizer, response[:-1], skip) + last
-    else:
-        whole = decode(tokenizer, response, skip)
-    return new_text(whole, decode(tokenizer, body.prior_ids, skip)) if body.prior_ids else whole
+        return decode(tokenizer, response[:-1], skip) + last
+    return decode(tokenizer, response, skip)
 
 
 def _timing(sample: Sample) -> dict[str, float]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["StopMatch", "StopStrings", "decode", "new_text"]
+__all__ = ["StopMatch", "StopStrings", "decode"]
 
 _INCOMPLETE = "�"
 
@@ -19,16 +19,6 @@ def decode(tokenizer: Any, ids: Sequence[int], skip_special_tokens: bool) -> str
     """Text of token ids, with spaces left as the tokens have them."""
     text: str = tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens, clean_up_tokenization_spaces=False)
     return text
-
-
-def new_text(whole: str, prior: str) -> str:
-    """What `whole` adds to `prior`, whose last character may have been incomplete."""
-    shared = 0
-    for one, other in zip(whole, prior, strict=False):
-        if one != other:
-            break
-        shared += 1
-    return whole[shared:]
 
 
 @dataclass(frozen=True)
