@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -31,7 +30,7 @@ def as_sent(config: RolloutConfig, request: GenerateRequest) -> dict[str, Any]:
 
 
 @pytest.fixture
-def generate(serve: Callable[..., Any], config: RolloutConfig) -> Iterator[Callable[[GenerateRequest], GenerateResult]]:
+def generate(serve: Callable[..., Any], config: RolloutConfig) -> Callable[[GenerateRequest], GenerateResult]:
     """Through the plugin's wire format and core's joining, against an engine in this process."""
     served = serve()
 
@@ -42,7 +41,7 @@ def generate(serve: Callable[..., Any], config: RolloutConfig) -> Iterator[Calla
         result = plugin.parse_response(config, request, Reply(200, reply))
         return settle(check_result(request, join_prior(request, result), served.engine.loaded.vocab_size))
 
-    yield run
+    return run
 
 
 def cut_at(whole: GenerateResult, place: int, text: str) -> GenerateResult:

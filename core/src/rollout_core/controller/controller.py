@@ -347,6 +347,8 @@ class Controller:
         for engine in self._fleet.writable:
             if engine.name in report.quarantined:
                 self._fleet.quarantine(engine, report.quarantined[engine.name])
+        if report.broken is not None:
+            raise report.broken
         if report.refusal is not None:
             raise WeightUpdateError(f"version {options.version} was refused, nothing was written: {report.refusal}")
         if not report.engines:

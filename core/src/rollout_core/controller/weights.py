@@ -28,6 +28,8 @@ class UpdateReport:
     """The engines that do not, and why; they get no requests until an update succeeds."""
     refusal: str | None = None
     """Why the weights were refused; then nothing was written, and the engines serve what they had."""
+    broken: Exception | None = None
+    """What broke on the trainer's side, if anything did."""
     seconds: float = 0.0
     """Of the transfer, without the pause."""
 
@@ -46,7 +48,7 @@ def transfer(engines: Sequence[ManagedEngine], source: WeightSource, options: Up
             lane.submit(_update, worker, update, source, number)
             for number, ((_, worker), update) in enumerate(zip(targets, updates, strict=True))
         ]
-        source.produce()
+        broken = _produce(source)
     failures = _failures(targets, answers, options.version)
     served = tuple(engine.name for engine in engines if engine.name not in failures)
     refusal = None if served else _refusal(failures)
@@ -56,8 +58,18 @@ def transfer(engines: Sequence[ManagedEngine], source: WeightSource, options: Up
         engines=served,
         quarantined={name: str(error) for name, error in in_doubt.items()},
         refusal=refusal,
+        broken=broken,
         seconds=time.monotonic() - started,
     )
+
+
+def _produce(source: WeightSource) -> Exception | None:
+    """Bring the data; an error is looked at when it is known which engines it leaves in doubt."""
+    try:
+        source.produce()
+    except Exception as error:
+        return error
+    return None
 
 
 def _update(worker: Worker, update: WeightUpdate, source: WeightSource, number: int) -> Ack:

@@ -91,11 +91,11 @@ class BackendSpecs(Protocol):
 
     @hookspec(firstresult=True)
     def parse_response(self, config: RolloutConfig, request: GenerateRequest, reply: Reply) -> GenerateResult:
-        """Turn a 2xx reply into a result that holds the newly generated tokens only, and the text of the whole response.
+        """Turn a 2xx reply into a result that holds the newly generated tokens only, and the text of all of them.
 
         Called by the client for every reply; core joins the tokens to a ``prior`` and checks the result. The text is
-        whole because a character or a stop string may lie across the cut. Raise ``ReplyError`` for a reply that is not
-        as it should be; never fill a gap.
+        that of the whole response, because a character or a stop string may lie across the cut. Raise ``ReplyError``
+        for a reply that is not as it should be; never fill a gap.
         """
 
 
