@@ -169,7 +169,9 @@ class Controller:
             before = self._board.paused
             members, lost = self._board.gate.wait_acknowledged(self._board.show_paused(mode))
             try:
-                acks = self._fleet.ask_all(lambda worker: worker.pause_generation(mode))
+                # Engines in quarantine are paused already, and an update may bring them back.
+                asleep = self._fleet.writable and not self._fleet.ready
+                acks = [] if asleep else self._fleet.ask_all(lambda worker: worker.pause_generation(mode))
             except BaseException:
                 if before is None:
                     self.continue_generation()
