@@ -30,6 +30,7 @@ ORDER = [
     "executors",
     "weights",
     "controller",
+    "control",
     "client",
     "render",
     "run",

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rollout_core.client import RolloutClient
     from rollout_core.config import RolloutConfig, load_config
+    from rollout_core.control import ControlServer, RemoteController
     from rollout_core.controller import Controller
     from rollout_core.errors import (
         BackendNotFoundError,
         CapabilityError,
         ConfigError,
+        ControlError,
         DeadlineError,
         EngineError,
         InputError,
@@ -52,6 +54,7 @@ _ERRORS = (
     "BackendNotFoundError",
     "CapabilityError",
     "ConfigError",
+    "ControlError",
     "DeadlineError",
     "EngineError",
     "InputError",
@@ -71,6 +74,7 @@ _ERRORS = (
 _HOMES = {
     "rollout_core.client": ("RolloutClient",),
     "rollout_core.config": ("RolloutConfig", "load_config"),
+    "rollout_core.control": ("ControlServer", "RemoteController"),
     "rollout_core.controller": ("Controller",),
     "rollout_core.errors": _ERRORS,
     "rollout_core.model": ("ModelInfo",),
@@ -95,6 +99,8 @@ __all__ = [
     "CapabilityError",
     "Cluster",
     "ConfigError",
+    "ControlError",
+    "ControlServer",
     "Controller",
     "DeadlineError",
     "Engine",
@@ -111,6 +117,7 @@ __all__ = [
     "PluginError",
     "PluginLoadError",
     "Plugins",
+    "RemoteController",
     "Renderer",
     "ReplyError",
     "RequestError",

@@ -14,6 +14,7 @@ RolloutError
 │   ├── UnavailableError   no engine can take the request
 │   ├── DeadlineError      a wait passed its deadline
 │   ├── ReplyError         a reply breaks the contract
+│   ├── ControlError       the controller of another process cannot be reached, or refuses the caller
 │   ├── StateError         not in this state: asleep, not paused, already updating
 │   └── WeightUpdateError  new weights were refused, or not all engines have them
 ├── InputError             a prompt file cannot be read
@@ -28,6 +29,7 @@ __all__ = [
     "BackendNotFoundError",
     "CapabilityError",
     "ConfigError",
+    "ControlError",
     "DeadlineError",
     "EngineError",
     "InputError",
@@ -105,6 +107,10 @@ class DeadlineError(EngineError):
 
 class ReplyError(EngineError):
     """An engine's reply cannot be read, or breaks the rules of a result."""
+
+
+class ControlError(EngineError):
+    """The controller of another process cannot be reached, or it refuses the caller."""
 
 
 class StateError(EngineError):

@@ -69,7 +69,7 @@ class Fleet:
 
     def join(self, on_change: Callable[[], None]) -> Member:
         self.on_change = on_change
-        return Member(60)
+        return Member(60, on_change)
 
     def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
         self.acknowledged = (epoch, in_flight)

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
@@ -20,6 +21,7 @@ from rollout_core.client.result import aborted_result, check_result, failed_resu
 from rollout_core.client.router import Router
 from rollout_core.client.staleness import aged, is_too_old
 from rollout_core.client.transport import Transport, open_transport
+from rollout_core.control import Connection, RemotePlane
 from rollout_core.controller import Endpoint
 from rollout_core.errors import EngineError, PluginError, ReplyError, RequestError, UnavailableError
 from rollout_core.types import GenerateRequest, GenerateResult, Reply, SampleParams
@@ -56,6 +58,23 @@ class RolloutClient:
         self._given_transport = transport
         self._transport: Transport | None = None
         self._gate: ClientGate | None = None
+
+    @classmethod
+    def connect(cls, where: str | Path | Connection) -> Self:
+        """A client of a controller in another process, which a :class:`rollout_core.ControlServer` serves.
+
+        Blocks for a moment: what the controller serves is asked, and the same plugins are loaded here. When the
+        controller is lost, the client goes on with the engines that it knows for the rest of its lease
+        (``client_lease_s``); after that requests fail, until the controller is there again.
+
+        Args:
+            where: the connection file, or a folder with a ``control.json``.
+
+        Raises:
+            ControlError: nobody answers there, or it refuses this process.
+            PluginError: the run's plugins cannot be loaded here.
+        """
+        return cls(RemotePlane.connect(where))
 
     async def __aenter__(self) -> Self:
         self._transport = Transport(authorization(self._backend), self._given_transport or open_transport())

@@ -23,7 +23,8 @@ class ClientGate:
         self._lock = threading.Lock()
         self._in_flight = 0
         self._opened = asyncio.Event()
-        self._member = controller.join(self._changed)
+        with self._lock:  # a change that comes at once waits until the membership is known
+            self._member = controller.join(self._changed)
         self._changed()
 
     @property

@@ -1,4 +1,4 @@
-"""What a client needs of the control plane; the controller of this process has it."""
+"""What a client needs of the control plane: a controller of this process has it, or ``control.RemotePlane``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ControlPlane(Protocol):
     def join(self, on_change: Callable[[], None]) -> Member:
         """Add a client, which is called after every change of the view."""
 
-    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
+    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> object:
         """Say that the client has acted on the view of ``epoch``."""
 
     def leave(self, member: Member) -> None:

@@ -165,7 +165,14 @@ class RolloutConfig(BaseModel):
     """Seconds that an engine has to answer one control call, such as a pause or an abort."""
 
     client_lease_s: float = Field(default=10.0, gt=0)
-    """Without a sign of life of a client, after which a pause no longer waits for it."""
+    """Seconds without a sign of life of a client, after which a pause no longer waits for it."""
+
+    trainer_lease_s: float = Field(default=30.0, gt=0)
+    """Seconds without a sign of life of a trainer in another process, after which its pause ends."""
+
+    lost_trainer: Literal["resume", "stay_paused"] = "resume"
+    """What follows when a trainer in another process is lost while it holds the pause: generation goes on, or stays
+    paused until another trainer continues it."""
 
     rollout_timeout_s: float = Field(default=1200.0, gt=0)
     """Seconds without any progress of its engine after which a request is sent elsewhere. No limit on long samples."""

@@ -20,6 +20,7 @@ from rollout_core.controller.memory import ALL_PARTS, MemoryState
 from rollout_core.controller.monitor import Monitor
 from rollout_core.controller.probe import dissenters, fingerprint, probe_request
 from rollout_core.controller.state import EngineEvent, PauseReport, View
+from rollout_core.controller.status import ControllerStatus, status_of
 from rollout_core.controller.weights import UpdateReport, transfer
 from rollout_core.errors import StateError, WeightUpdateError
 from rollout_core.executors import LocalExecutor, cluster_for
@@ -118,17 +119,22 @@ class Controller:
         """Longest prompt and response together, in tokens; None where neither config nor model sets a limit."""
         return self.plugins.config.context_length or self.model.context_length
 
-    def join(self, on_change: Callable[[], None]) -> Member:
-        """Add a client of this process.
+    def join(self, on_change: Callable[[], None], pid: int | None = None) -> Member:
+        """Add a client.
 
         Args:
             on_change: called from any thread after a change of :attr:`view`; must not block.
+            pid: of the client's process, if it is not this one.
         """
-        return self._board.gate.join(Member(self.plugins.config.client_lease_s, on_change))
+        return self._board.gate.join(Member(self.plugins.config.client_lease_s, on_change, pid))
 
-    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
-        """Hear that a client has acted on the view of ``epoch``, with so many requests in flight."""
-        self._board.gate.acknowledge(member.name, epoch, in_flight)
+    def acknowledge(self, member: Member, epoch: int, in_flight: int) -> bool:
+        """Hear that a client has acted on the view of ``epoch``, with so many requests in flight.
+
+        Returns:
+            False when the client is not known (any more), and must join again.
+        """
+        return self._board.gate.acknowledge(member.name, epoch, in_flight)
 
     def leave(self, member: Member) -> None:
         """Forget a client."""
@@ -143,6 +149,11 @@ class Controller:
         self._fleet.note_fault(engine_name, reason)
 
     # Control
+
+    def status(self) -> ControllerStatus:
+        """How the run stands; asks no engine."""
+        config, members = self.plugins.config, self._board.gate.members()
+        return status_of(config, str(self.log_dir), self._board.view, self._memory, members)
 
     def health(self) -> dict[str, Health]:
         """Ask every ready engine how it feels; an engine that does not answer is not alive."""

@@ -1,8 +1,7 @@
 """The gate of all clients: closing it is a barrier, passed when every client has said that it sends nothing more.
 
-A client joins with a lease. One in this process is told of a change by a call; one in another process asks for
-changes and renews its lease with that. A client whose lease has ended is not waited for: it is dead, or it will see
-the closed gate before it sends again.
+A client joins with a lease, which each acknowledgement renews. A client whose lease has ended is not waited for: it is
+dead, or it will see the closed gate before it sends again.
 """
 
 from __future__ import annotations
@@ -22,8 +21,10 @@ class Member:
 
     lease_s: float
     """Without a sign of life for so many seconds it is taken for dead."""
-    on_change: Callable[[], None] | None = None
-    """Called from any thread after a change of the view; None for a client that asks."""
+    on_change: Callable[[], None]
+    """Called from any thread after a change of the view; must not block."""
+    pid: int | None = None
+    """Process id; None for a client of this process."""
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     seen_at: float = field(default_factory=time.monotonic)
     acknowledged: int = 0
@@ -70,13 +71,14 @@ class Gate:
             self._changed.notify_all()
             return True
 
-    def renew(self, name: str) -> bool:
-        """Hear a sign of life; False when the client is unknown and must join again."""
+    def members(self) -> list[Member]:
+        """The clients, those of this process freshly asked; without dead ones of other processes."""
         with self._changed:
-            member = self._members.get(name)
-            if member is not None:
-                member.seen_at = time.monotonic()
-            return member is not None
+            members = [m for m in self._members.values() if m.pid is None or not m.expired]
+        for member in members:
+            if member.pid is None:
+                member.on_change()
+        return members
 
     def advance(self) -> int:
         """Begin a new epoch and tell everybody."""
@@ -85,15 +87,8 @@ class Gate:
             epoch, members = self.epoch, list(self._members.values())
             self._changed.notify_all()
         for member in members:
-            if member.on_change is not None:
-                member.on_change()
+            member.on_change()
         return epoch
-
-    def wait_newer(self, epoch: int, timeout_s: float) -> int:
-        """Return the epoch as soon as it is above ``epoch``, or the present one after ``timeout_s`` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self.epoch > epoch, timeout_s)
-            return self.epoch
 
     def wait_acknowledged(self, epoch: int) -> tuple[list[Member], list[Member]]:
         """Wait until every living client has acted on ``epoch``.

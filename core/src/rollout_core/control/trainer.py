@@ -1,0 +1,178 @@
+"""A controller in another process, for a trainer: the methods of :class:`rollout_core.Controller`, and a lease."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from rollout_core.control.address import Address, Connection
+from rollout_core.control.link import Link
+from rollout_core.control.messages import Lease, Nothing, RunStatus, Updated
+from rollout_core.controller import PauseReport, UpdateReport
+from rollout_core.errors import ControlError, RolloutError, StateError, WeightUpdateError
+from rollout_core.types import Health, MemoryPart, PauseMode
+from rollout_core.weights import UpdateOptions, WeightSource
+
+__all__ = ["RemoteController"]
+
+T = TypeVar("T")
+_RENEWALS_PER_LEASE = 3
+_LEAVE_S = 1.0
+
+
+class RemoteController:
+    """A trainer's handle of a controller in another process; its methods block and are safe to call from any thread.
+
+    It renews its lease while it is open. When the trainer dies between pause and continue, the controller does what
+    ``lost_trainer`` says.
+
+    ``with RemoteController.connect("out") as controller, controller.paused(): train()``
+    """
+
+    def __init__(self, link: Link) -> None:
+        """Use :meth:`connect`."""
+        self._link = link
+        self._lease = self._attach()
+        self._lost: StateError | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="rollout-lease", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def connect(cls, where: str | Path | Connection) -> Self:
+        """Connect to the controller at a connection file, or at a folder that has one.
+
+        Raises:
+            ControlError: nobody answers there, or it refuses this process.
+        """
+        return cls(Link(Address(where).read()))
+
+    def close(self) -> None:
+        """Give the lease back; a pause that is still held ends as ``lost_trainer`` says. Twice is harmless."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        with suppress(RolloutError):
+            self._link.call("detach", Nothing, trainer=self._lease.trainer)
+        self._thread.join(_LEAVE_S)
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def status(self) -> RunStatus:
+        """How the run stands."""
+        return self._link.call("status", RunStatus)
+
+    def health(self) -> dict[str, Health]:
+        """Ask every ready engine how it feels."""
+        return self._long("health", dict[str, Health])
+
+    def pause_generation(self, mode: PauseMode | str = PauseMode.ABORT) -> PauseReport:
+        """Stop generation, in this trainer's name; see :meth:`rollout_core.Controller.pause_generation`."""
+        if self._lost is not None:
+            self._lease, self._lost = self._attach(), None
+        return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=PauseMode(mode))
+
+    def continue_generation(self) -> None:
+        """Undo a pause; see :meth:`rollout_core.Controller.continue_generation`.
+
+        Raises:
+            StateError: the lease had ended, and the pause with it.
+        """
+        self._leased("continue_generation", Nothing)
+
+    @contextmanager
+    def paused(self, mode: PauseMode | str = PauseMode.ABORT) -> Iterator[PauseReport]:
+        """Pause for the length of a ``with`` block; generation continues whatever the block raises."""
+        report = self.pause_generation(mode)
+        try:
+            yield report
+        finally:
+            self.onload()
+            self.continue_generation()
+
+    def offload(
+        self, parts: Iterable[MemoryPart | str] = tuple(MemoryPart), *, discard_weights: bool = False
+    ) -> frozenset[MemoryPart]:
+        """Take the engines' memory; see :meth:`rollout_core.Controller.offload`."""
+        asked = sorted(map(MemoryPart, parts))
+        return self._leased("offload", frozenset[MemoryPart], parts=asked, discard_weights=discard_weights)
+
+    def onload(self, parts: Iterable[MemoryPart | str] = tuple(MemoryPart)) -> frozenset[MemoryPart]:
+        """Give memory back; see :meth:`rollout_core.Controller.onload`."""
+        return self._leased("onload", frozenset[MemoryPart], parts=sorted(map(MemoryPart, parts)))
+
+    def onload_weights(self) -> None:
+        """Give the memory of the weights back."""
+        self.onload([MemoryPart.WEIGHTS])
+
+    def onload_kvcache(self) -> None:
+        """Give the memory of the K/V cache back."""
+        self.onload([MemoryPart.KV_CACHE])
+
+    def update_weights(
+        self,
+        source: WeightSource,
+        *,
+        version: int | None = None,
+        keep_cache: bool = False,
+        refuse_non_finite: bool = False,
+        verify_within: float | None = None,
+    ) -> UpdateReport:
+        """Bring new weights to all engines; see :meth:`rollout_core.Controller.update_weights`."""
+        options = UpdateOptions(version or 0, keep_cache, refuse_non_finite)
+        folder = source.updates(options, [1])[0].folder
+        if folder is None:
+            raise WeightUpdateError("only a folder of weights can be brought from another process")
+        updated = self._leased(
+            "update_from_folder",
+            Updated,
+            folder=folder,
+            version=version,
+            keep_cache=keep_cache,
+            refuse_non_finite=refuse_non_finite,
+            verify_within=verify_within,
+        )
+        return UpdateReport(updated.version, updated.engines, updated.quarantined, seconds=updated.seconds)
+
+    def verify(self, within: float = 1e-3) -> dict[str, tuple[float, ...]]:
+        """Compare the engines; see :meth:`rollout_core.Controller.verify`."""
+        return self._long("verify", dict[str, tuple[float, ...]], within=within)
+
+    def abort_requests(self, request_ids: Sequence[str] | None = None) -> int:
+        """Abort the given requests, or all; returns how many the engines aborted."""
+        return self._long("abort_requests", int, request_ids=request_ids)
+
+    def _attach(self) -> Lease:
+        return self._link.call("attach", Lease, pid=os.getpid())
+
+    def _leased(self, name: str, kind: type[T], **arguments: Any) -> T:
+        if self._lost is not None:
+            raise StateError(str(self._lost))
+        return self._long(name, kind, trainer=self._lease.trainer, **arguments)
+
+    def _long(self, name: str, kind: type[T], **arguments: Any) -> T:
+        # No deadline here: the controller has one for each engine, and its end closes the connection.
+        return self._link.call(name, kind, timeout_s=None, **arguments)
+
+    def _renew(self) -> None:
+        while not self._stopping.wait(self._lease.lease_s / _RENEWALS_PER_LEASE):
+            lease = self._lease
+            try:
+                self._link.call("renew", Nothing, timeout_s=lease.lease_s, trainer=lease.trainer)
+            except ControlError:
+                continue  # the next call says so, if it lasts
+            except StateError as error:
+                if lease is self._lease:
+                    self._lost = error
