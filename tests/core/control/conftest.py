@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ import httpx
 import pytest
 
 from rollout_core import Controller, ControlServer, Plugins, RolloutConfig
+from rollout_core.control import RunStatus
+from rollout_core.control.address import Address
+from rollout_core.control.link import Link
 
 HERE = Path(__file__).parent
 PREAMBLE = """
@@ -42,6 +45,11 @@ class Run:
     controller: Controller
     server: ControlServer
     where: str
+
+    def status(self) -> RunStatus:
+        """How the run stands, asked as others ask."""
+        with closing(Link(Address(self.where).read())) as link:
+            return link.call("status", RunStatus)
 
     def engine(self) -> dict[str, Any]:
         """What the engine says of itself."""

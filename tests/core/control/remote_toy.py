@@ -1,6 +1,7 @@
 """A backend that every process of a test can load by its entry point, and its server: no model, real HTTP.
 
-The prompt says what happens: ``(1,)`` is answered with one token at once, ``(2,)`` is held until it is aborted.
+The prompt says what happens: ``(1,)`` is answered with one token at once, ``(2,)`` is held until it is aborted, and
+``(3,)`` is an error of the engine.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rollout_core.types import (
     WeightUpdate,
 )
 
-HOLD = 2
+HOLD, FAIL = 2, 3
 CAPABILITIES = frozenset(
     {
         Capability.API_KEY,
@@ -75,7 +76,7 @@ def launch_server(config: RolloutConfig, spec: LaunchSpec, spawn: Spawn) -> Serv
 
 @hookimpl
 def build_payload(config: RolloutConfig, request: GenerateRequest) -> HttpCall:
-    return HttpCall("/generate", {"id": request.request_id, "hold": request.prompt_ids[0] == HOLD})
+    return HttpCall("/generate", {"id": request.request_id, "prompt": request.prompt_ids[0]})
 
 
 @hookimpl
@@ -162,15 +163,17 @@ class Engine:
             return web.json_response({"error": "no key"}, status=401)
         body = orjson.loads(await request.read() or b"{}")
         name = request.path.strip("/")
+        if name == "generate" and body["prompt"] == FAIL:
+            return web.json_response({"error": "broken"}, status=500)
         if name == "generate":
             return web.json_response(await self.generate(**body))
         if name != "health":
             self.told.append(name)
         return web.json_response(getattr(self, name)(**body))
 
-    async def generate(self, id: str, hold: bool) -> dict[str, Any]:
+    async def generate(self, id: str, prompt: int) -> dict[str, Any]:
         assert not self.paused, "a request came through a closed gate"
-        if not hold:
+        if prompt != HOLD:
             self.served += 1
             return {"id": id, "ids": [1], "finish": "stop", "version": self.version}
         self.held[id] = asyncio.Event()

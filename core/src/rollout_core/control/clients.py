@@ -7,16 +7,13 @@ import contextlib
 from collections.abc import Sequence
 
 from rollout_core.control.messages import Greeting, Joined, Nothing
-from rollout_core.control.wire import reveal
+from rollout_core.control.wire import GoneError, reveal
 from rollout_core.controller import Controller, Member, View
 
-__all__ = ["ClientDesk", "GoneError"]
+__all__ = ["ClientDesk"]
 
 LONGEST_WAIT_S = 60.0
-
-
-class GoneError(Exception):
-    """The member is not known (any more) and must join again."""
+_FORGOTTEN = "the controller has forgotten this client"
 
 
 class _Remote:
@@ -66,7 +63,7 @@ class ClientDesk:
         remote.changed.clear()
         if not self._controller.acknowledge(known, epoch, in_flight):
             del self._remotes[member]
-            raise GoneError(member)
+            raise GoneError(_FORGOTTEN)
         for engine in succeeded:
             self._controller.report_success(engine)
         if self._controller.view.epoch == epoch:
@@ -97,5 +94,5 @@ class ClientDesk:
 
     def _known(self, member: str) -> tuple[Member, _Remote]:
         if member not in self._remotes:
-            raise GoneError(member)
+            raise GoneError(_FORGOTTEN)
         return self._remotes[member]

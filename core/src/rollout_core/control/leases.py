@@ -7,7 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from rollout_core.control.messages import TrainerStatus
-from rollout_core.errors import StateError
+from rollout_core.control.wire import GoneError
 
 __all__ = ["Trainer", "TrainerLeases"]
 
@@ -50,11 +50,11 @@ class TrainerLeases:
         """Hear a sign of life.
 
         Raises:
-            StateError: the lease has ended; what it was about is undone.
+            GoneError: the lease has ended.
         """
         if name not in self._trainers:
             reason = self._lost.get(name, "the controller does not know this trainer; it was started anew")
-            raise StateError(f"{reason}; pause_generation() begins anew")
+            raise GoneError(reason)
         self._trainers[name].seen_at = time.monotonic()
 
     def expired(self) -> list[Trainer]:

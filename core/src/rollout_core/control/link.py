@@ -9,9 +9,8 @@ from pydantic import ValidationError
 
 from rollout_core import __version__
 from rollout_core.control.address import Connection
-from rollout_core.control.clients import GoneError
 from rollout_core.control.service import GONE
-from rollout_core.control.wire import VERSION_HEADER, Problem, decode, encode, revived
+from rollout_core.control.wire import VERSION_HEADER, GoneError, Problem, decode, encode, revived
 from rollout_core.errors import ControlError
 
 __all__ = ["Link"]
@@ -47,7 +46,7 @@ class Link:
 
         Raises:
             ControlError: no answer, or the server refuses this process.
-            GoneError: the member is not known.
+            GoneError: the client or trainer is not known (any more).
             RolloutError: what the controller raised.
         """
         try:
@@ -56,15 +55,13 @@ class Link:
             )
         except httpx.TransportError as error:
             raise ControlError(self._no_answer(error)) from error
-        if reply.status_code == GONE:
-            raise GoneError(name)
         try:
             if reply.is_success:
                 return decode(kind, reply.content)
             problem = decode(Problem, reply.content)
         except ValidationError as error:
             raise ControlError(f"{self.connection.url} is no control server of this version: {error}") from error
-        raise revived(problem)
+        raise GoneError(problem.message) if reply.status_code == GONE else revived(problem)
 
     def close(self) -> None:
         """Close the connections."""

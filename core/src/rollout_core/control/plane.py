@@ -18,13 +18,14 @@ from typing import Self
 
 from rollout_core.config import RolloutConfig
 from rollout_core.control.address import Address, Connection
-from rollout_core.control.clients import GoneError
 from rollout_core.control.link import Link
 from rollout_core.control.messages import Greeting, Joined, Nothing
+from rollout_core.control.wire import GoneError
 from rollout_core.controller import Member, View
 from rollout_core.errors import ControlError, RolloutError, StateError
 from rollout_core.model import ModelInfo
 from rollout_core.plugins import Plugins
+from rollout_core.types import PauseMode
 
 __all__ = ["RemotePlane"]
 
@@ -50,6 +51,8 @@ class RemotePlane:
         self._trouble = ""
         """Why the controller was not heard of last time."""
         self._forgotten = False
+        self._lost = False
+        """It does not answer, and the lease has ended."""
         self._succeeded: set[str] = set()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,11 +73,17 @@ class RemotePlane:
 
     @property
     def view(self) -> View:
-        """The engines as they were told last; without endpoints once the lease has ended."""
+        """The engines as they were told last.
+
+        Once the lease has ended the gate is closed, until it is known whether the controller is lost; then there are
+        no engines.
+        """
         if self._member is None or time.monotonic() < self._valid_until:
             return self._view
+        if not self._lost:
+            return replace(self._view, paused=self._view.paused or PauseMode.KEEP)
         silent_s = time.monotonic() - self._valid_until + self._member.lease_s
-        reason = f"not heard of for {silent_s:.1f} s: {self._trouble or 'it does not answer'}"
+        reason = f"not heard of for {silent_s:.1f} s: {self._trouble}"
         return replace(self._view, endpoints=(), states={}, reasons={"controller": reason}, paused=None)
 
     def join(self, on_change: Callable[[], None]) -> Member:
@@ -130,9 +139,10 @@ class RemotePlane:
                 self._ask(member)
             except RolloutError as error:
                 self._trouble = str(error)
+                self._lost = time.monotonic() >= self._valid_until
                 self._stopping.wait(_RETRY_S)
-            except GoneError:
-                self._trouble, self._forgotten = "it has forgotten this client", True
+            except GoneError as error:
+                self._trouble, self._forgotten = str(error), True
             if not self._stopping.is_set():
                 member.on_change()
 
@@ -151,7 +161,8 @@ class RemotePlane:
             succeeded=self._take_succeeded(),
             wait_s=wait_s,
         )
-        self._valid_until, self._trouble = asked_at + member.lease_s, ""
+        self._valid_until = asked_at + member.lease_s
+        self._trouble, self._lost = "", False
 
     def _meet_again(self, member: Member) -> None:
         """After trouble: join anew where the controller has forgotten us, or is another one."""

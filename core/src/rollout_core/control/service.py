@@ -13,10 +13,10 @@ import orjson
 from pydantic import ValidationError, validate_call
 
 from rollout_core import __version__
-from rollout_core.control.clients import ClientDesk, GoneError
+from rollout_core.control.clients import ClientDesk
 from rollout_core.control.messages import RunStatus
 from rollout_core.control.trainers import TrainerDesk
-from rollout_core.control.wire import Problem, encode, problem_of
+from rollout_core.control.wire import GoneError, Problem, encode, problem_of
 from rollout_core.controller import Controller
 from rollout_core.errors import RolloutError
 
@@ -90,8 +90,8 @@ class ControlService:
             value = await self._calls[name](**arguments)
         except (ValidationError, orjson.JSONDecodeError, TypeError) as error:
             return _problem(WRONG_CALL, f"{name}: {error}")
-        except GoneError:
-            return _problem(GONE, "not known (any more); join again")
+        except GoneError as error:
+            return _problem(GONE, str(error))
         except RolloutError as error:
             return Answer(REFUSED, encode(problem_of(error)))
         except Exception as error:

@@ -13,8 +13,9 @@ from typing import Any, Self, TypeVar
 from rollout_core.control.address import Address, Connection
 from rollout_core.control.link import Link
 from rollout_core.control.messages import Lease, Nothing, RunStatus, Updated
+from rollout_core.control.wire import GoneError
 from rollout_core.controller import PauseReport, UpdateReport
-from rollout_core.errors import ControlError, RolloutError, StateError, WeightUpdateError
+from rollout_core.errors import RolloutError, StateError, WeightUpdateError
 from rollout_core.types import Health, MemoryPart, PauseMode
 from rollout_core.weights import UpdateOptions, WeightSource
 
@@ -38,7 +39,6 @@ class RemoteController:
         """Use :meth:`connect`."""
         self._link = link
         self._lease = self._attach()
-        self._lost: StateError | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="rollout-lease", daemon=True)
         self._thread.start()
@@ -80,9 +80,12 @@ class RemoteController:
 
     def pause_generation(self, mode: PauseMode | str = PauseMode.ABORT) -> PauseReport:
         """Stop generation, in this trainer's name; see :meth:`rollout_core.Controller.pause_generation`."""
-        if self._lost is not None:
-            self._lease, self._lost = self._attach(), None
-        return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=PauseMode(mode))
+        mode = PauseMode(mode)
+        try:
+            return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=mode)
+        except GoneError:
+            self._lease = self._attach()
+            return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=mode)
 
     def continue_generation(self) -> None:
         """Undo a pause; see :meth:`rollout_core.Controller.continue_generation`.
@@ -158,9 +161,10 @@ class RemoteController:
         return self._link.call("attach", Lease, pid=os.getpid())
 
     def _leased(self, name: str, kind: type[T], **arguments: Any) -> T:
-        if self._lost is not None:
-            raise StateError(str(self._lost))
-        return self._long(name, kind, trainer=self._lease.trainer, **arguments)
+        try:
+            return self._long(name, kind, trainer=self._lease.trainer, **arguments)
+        except GoneError as error:
+            raise StateError(f"{error}; its pause is over, and pause_generation() begins a new one") from error
 
     def _long(self, name: str, kind: type[T], **arguments: Any) -> T:
         # No deadline here: the controller has one for each engine, and its end closes the connection.
@@ -168,11 +172,6 @@ class RemoteController:
 
     def _renew(self) -> None:
         while not self._stopping.wait(self._lease.lease_s / _RENEWALS_PER_LEASE):
-            lease = self._lease
-            try:
-                self._link.call("renew", Nothing, timeout_s=lease.lease_s, trainer=lease.trainer)
-            except ControlError:
-                continue  # the next call says so, if it lasts
-            except StateError as error:
-                if lease is self._lease:
-                    self._lost = error
+            # A failure that lasts is told by the trainer's next call.
+            with suppress(RolloutError, GoneError):
+                self._link.call("renew", Nothing, timeout_s=self._lease.lease_s, trainer=self._lease.trainer)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import SecretStr, TypeAdapter
@@ -17,6 +18,7 @@ from rollout_core.errors import ControlError, EngineError, RolloutError
 
 __all__ = [
     "VERSION_HEADER",
+    "GoneError",
     "Problem",
     "decode",
     "encode",
@@ -30,6 +32,10 @@ VERSION_HEADER = "x-rollout-core"
 """Carries the caller's version of rollout-core."""
 
 T = TypeVar("T")
+
+
+class GoneError(Exception):
+    """The client or trainer is not known (any more), and must come in anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ def decode(kind: type[T], content: bytes) -> T:
     Raises:
         pydantic.ValidationError: it is none.
     """
-    value: T = _adapter(kind).validate_json(content)
+    value: T = _adapter(cast(Hashable, kind)).validate_json(content)
     return value
 
 
