@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -67,9 +67,11 @@ class RemotePlane:
             PluginError: the run's plugins cannot be loaded here.
         """
         address = Address(where)
-        link = Link(address.read())
-        greeting = link.call("hello", Greeting)
-        return cls(address, link, greeting, Plugins.load(RolloutConfig.model_validate(greeting.config)))
+        connection = address.read()
+        with closing(Link(connection)) as link:
+            greeting = link.call("hello", Greeting)
+        plugins = Plugins.load(RolloutConfig.model_validate(greeting.config))
+        return cls(address, Link(connection), greeting, plugins)
 
     @property
     def view(self) -> View:
@@ -169,10 +171,15 @@ class RemotePlane:
         connection = self._address.read()
         if connection == self._link.connection and not self._forgotten:
             return
+        with closing(Link(connection)) as link:
+            if _served(link.call("hello", Greeting)) != _served(self._greeting):
+                raise ControlError(f"the controller at {self._address} serves something else now; connect() anew")
         link = Link(connection)
-        if _served(link.call("hello", Greeting)) != _served(self._greeting):
-            raise ControlError(f"the controller at {self._address} serves something else now; connect() anew")
-        joined = self._enter(link)
+        try:
+            joined = self._enter(link)
+        except BaseException:
+            link.close()
+            raise
         member.name, member.acknowledged = joined.member, 0
         self._link, before = link, self._link
         before.close()

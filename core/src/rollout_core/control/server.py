@@ -103,7 +103,7 @@ class ControlServer:
 
     async def _answer(self, request: web.Request) -> web.Response:
         given = request.headers.get("authorization", "")
-        if not secrets.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+        if not secrets.compare_digest(given.encode(errors="surrogateescape"), f"Bearer {self._token}".encode()):
             return _refusal(_UNAUTHORIZED, ControlError("the token is wrong; read the connection file again"))
         try:
             refuse_other_version(request.headers.get(VERSION_HEADER), __version__)

@@ -35,10 +35,10 @@ class RemoteController:
     ``with RemoteController.connect("out") as controller, controller.paused(): train()``
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, lease: Lease) -> None:
         """Use :meth:`connect`."""
         self._link = link
-        self._lease = self._attach()
+        self._lease = lease
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="rollout-lease", daemon=True)
         self._thread.start()
@@ -50,7 +50,12 @@ class RemoteController:
         Raises:
             ControlError: nobody answers there, or it refuses this process.
         """
-        return cls(Link(Address(where).read()))
+        link = Link(Address(where).read())
+        try:
+            return cls(link, _attach(link))
+        except BaseException:
+            link.close()
+            raise
 
     def close(self) -> None:
         """Give the lease back; a pause that is still held ends as ``lost_trainer`` says. Twice is harmless."""
@@ -84,7 +89,7 @@ class RemoteController:
         try:
             return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=mode)
         except GoneError:
-            self._lease = self._attach()
+            self._lease = _attach(self._link)
             return self._long("pause_generation", PauseReport, trainer=self._lease.trainer, mode=mode)
 
     def continue_generation(self) -> None:
@@ -157,9 +162,6 @@ class RemoteController:
         """Abort the given requests, or all; returns how many the engines aborted."""
         return self._long("abort_requests", int, request_ids=request_ids)
 
-    def _attach(self) -> Lease:
-        return self._link.call("attach", Lease, pid=os.getpid())
-
     def _leased(self, name: str, kind: type[T], **arguments: Any) -> T:
         try:
             return self._long(name, kind, trainer=self._lease.trainer, **arguments)
@@ -175,3 +177,7 @@ class RemoteController:
             # A failure that lasts is told by the trainer's next call.
             with suppress(RolloutError, GoneError):
                 self._link.call("renew", Nothing, timeout_s=self._lease.lease_s, trainer=self._lease.trainer)
+
+
+def _attach(link: Link) -> Lease:
+    return link.call("attach", Lease, pid=os.getpid())
