@@ -80,7 +80,7 @@ class Trivial:
         self.view = View((Endpoint("engine-0", url),), {"engine-0": EngineState.READY}, {})
 
     def join(self, on_change: Callable[[], None]) -> Member:
-        return Member(60)
+        return Member(60, on_change)
 
     def acknowledge(self, member: Member, epoch: int, in_flight: int) -> None:
         return

@@ -11,7 +11,7 @@ import pytest
 
 from rollout_core import GenerateRequest, GenerateResult, Plugins, RolloutConfig, SampleParams
 from rollout_core.client.continuation import ended_result, join_prior
-from rollout_core.client.result import check_result, settle
+from rollout_core.client.result import check_result, status_of
 from rollout_core.types import FinishReason, Reply, Status
 from rollout_transformers import plugin
 
@@ -39,7 +39,8 @@ def generate(serve: Callable[..., Any], config: RolloutConfig) -> Callable[[Gene
             return ended
         reply = served.generate(**as_sent(config, request))
         result = plugin.parse_response(config, request, Reply(200, reply))
-        return settle(check_result(request, join_prior(request, result), served.engine.loaded.vocab_size))
+        checked = check_result(request, join_prior(request, result), served.engine.loaded.vocab_size)
+        return replace(checked, status=status_of(checked))
 
     return run
 

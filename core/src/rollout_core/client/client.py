@@ -9,18 +9,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import httpx
 
 from rollout_core.client.admission import Admission
+from rollout_core.client.connections import AiohttpConnections
 from rollout_core.client.continuation import ended_result, join_prior
 from rollout_core.client.gate import ClientGate
 from rollout_core.client.plane import ControlPlane
-from rollout_core.client.result import aborted_result, check_result, failed_result, settle
+from rollout_core.client.result import aborted_result, check_result, failed_result, status_of
 from rollout_core.client.router import Router
-from rollout_core.client.staleness import aged, is_too_old
-from rollout_core.client.transport import Transport, open_transport
+from rollout_core.client.staleness import aged_status, lag_of
+from rollout_core.client.transport import Transport
 from rollout_core.control import Connection, RemotePlane
 from rollout_core.controller import Endpoint
 from rollout_core.errors import EngineError, PluginError, ReplyError, RequestError, UnavailableError
@@ -77,8 +78,8 @@ class RolloutClient:
         return cls(RemotePlane.connect(where))
 
     async def __aenter__(self) -> Self:
-        self._transport = Transport(authorization(self._backend), self._given_transport or open_transport())
         self._gate = ClientGate(self._controller)
+        self._transport = Transport(authorization(self._backend), self._given_transport or AiohttpConnections())
         return self
 
     async def __aexit__(
@@ -127,14 +128,20 @@ class RolloutClient:
         started, started_at = time.perf_counter(), time.time()
         try:
             self._admission.check(request)
-            result = self._without_request(request)
-            if result is None:
-                result = await self._attempt(request, when_paused)
+            answer = self._without_request(request) or await self._attempt(request, when_paused)
         except (RequestError, EngineError, PluginError) as error:
-            result = replace(failed_result(request, str(error)), attempts=getattr(error, "attempts", 0))
-        result = aged(result, self._controller.view, self._max_staleness)
-        timing = replace(result.timing, total_s=time.perf_counter() - started, started_at=started_at)
-        return replace(result, timing=timing)
+            answer = _Answer(failed_result(request, str(error)), None, getattr(error, "attempts", 0))
+        result, view = answer.result, self._controller.view
+        lag = lag_of(result, view)
+        return replace(
+            result,
+            status=aged_status(status_of(result), lag, self._max_staleness),
+            engine=answer.engine or result.engine,
+            attempts=answer.attempts,
+            lag=lag,
+            cache_policy=view.cache_policy,
+            timing=replace(result.timing, total_s=time.perf_counter() - started, started_at=started_at),
+        )
 
     async def generate_group(
         self, prompt_ids: Sequence[int], params: SampleParams, n: int, group_id: str | None = None
@@ -150,14 +157,17 @@ class RolloutClient:
         ]
         return await asyncio.gather(*map(self.generate, requests))
 
-    def _without_request(self, request: GenerateRequest) -> GenerateResult | None:
-        """The result when there is nothing to send: the prior had reached its end, or is too old to go on with."""
-        prior = request.prior
-        if prior is not None and is_too_old(prior, self._controller.view, self._max_staleness):
-            return aborted_result(request)
-        return ended_result(request, self._controller.model.eos_token_ids)
+    def _without_request(self, request: GenerateRequest) -> _Answer | None:
+        """The answer when there is nothing to send: the prior had reached its end, or is too old to go on with."""
+        prior, limit = request.prior, self._max_staleness
+        if prior is None:
+            return None
+        if limit is not None and lag_of(prior, self._controller.view) > limit:
+            return _Answer(aborted_result(request), None, prior.attempts)
+        ended = ended_result(request, self._controller.model.eos_token_ids)
+        return None if ended is None else _Answer(ended, None, prior.attempts)
 
-    async def _attempt(self, request: GenerateRequest, when_paused: str) -> GenerateResult:
+    async def _attempt(self, request: GenerateRequest, when_paused: str) -> _Answer:
         """Send the request until an engine serves it: elsewhere after a fault, later while engines are busy."""
         gate, transport = self._check_open()
         failed_on: list[str] = []
@@ -169,7 +179,8 @@ class RolloutClient:
                     try:
                         reply = await self._send(transport, endpoint, request)
                         if reply.status not in _BUSY:
-                            return replace(self._result(endpoint, request, reply), attempts=len(failed_on) + 1)
+                            result = self._result(endpoint, request, reply)
+                            return _Answer(result, endpoint.engine, len(failed_on) + 1)
                         busy.note(reply)
                     except _EngineFault as fault:
                         failed_on.append(endpoint.engine)
@@ -177,7 +188,7 @@ class RolloutClient:
                         if len(failed_on) >= self._max_attempts:
                             raise _Exhausted(f"{fault} (sent {len(failed_on)} times)", len(failed_on)) from fault
             if not passed and when_paused == "abort":
-                return aborted_result(request)
+                return _Answer(aborted_result(request), None, len(failed_on))
             await (busy.wait() if passed else gate.wait_open())
 
     def _endpoint(self, request: GenerateRequest, failed_on: Sequence[str]) -> Endpoint:
@@ -206,15 +217,22 @@ class RolloutClient:
             raise RequestError(f"{endpoint.engine} refused the request ({reply.status}): {reply_message(reply)}")
         try:
             result = join_prior(request, self._backend.parse_response(request, reply))
-            check_result(request, result, self._controller.model.vocab_size)
+            return check_result(request, result, self._controller.model.vocab_size)
         except ReplyError as error:
             raise ReplyError(f"{endpoint.engine} gave a reply that breaks the rules: {error}") from error
-        return replace(settle(result), engine=endpoint.engine)
 
     def _check_open(self) -> tuple[ClientGate, Transport]:
         if self._gate is None or self._transport is None:
             raise EngineError("the client is not open; use it in 'async with RolloutClient(controller) as client:'")
         return self._gate, self._transport
+
+
+class _Answer(NamedTuple):
+    """A result, who gave it, and how many times it was asked for."""
+
+    result: GenerateResult
+    engine: str | None
+    attempts: int
 
 
 class _Busy:

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rollout_core.controller import View
 from rollout_core.types import GenerateResult, Status
 
-__all__ = ["aged", "is_too_old"]
+__all__ = ["aged_status", "lag_of"]
 
 _KEPT = (Status.COMPLETED, Status.ABORTED)
 
 
-def aged(result: GenerateResult, view: View, max_staleness: int | None) -> GenerateResult:
-    """The result with its lag behind the served version; ``expired`` when that is above the limit."""
-    lag = _lag(result, view)
-    expired = result.status in _KEPT and is_too_old(result, view, max_staleness)
-    status = Status.EXPIRED if expired else result.status
-    return replace(result, lag=lag, cache_policy=view.cache_policy, status=status)
-
-
-def is_too_old(result: GenerateResult, view: View, max_staleness: int | None) -> bool:
-    """Whether the oldest token is further behind than allowed."""
-    return max_staleness is not None and _lag(result, view) > max_staleness
-
-
-def _lag(result: GenerateResult, view: View) -> int:
+def lag_of(result: GenerateResult, view: View) -> int:
+    """How many versions the oldest token is behind what is served."""
     oldest = result.oldest_version
     return 0 if oldest is None else max(0, view.weight_version - oldest)
+
+
+def aged_status(status: Status, lag: int, max_staleness: int | None) -> Status:
+    """``expired`` in the place of a status whose tokens would be used, when they are too old."""
+    too_old = max_staleness is not None and lag > max_staleness
+    return Status.EXPIRED if too_old and status in _KEPT else status

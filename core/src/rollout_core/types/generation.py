@@ -133,12 +133,14 @@ class GenerateRequest:
             object.__setattr__(self, "prompt_ids", tuple(self.prompt_ids))
         if not self.prompt_ids:
             raise RequestError(f"request {self.request_id}: the prompt is empty; give at least one token id")
-        for position, token in enumerate(self.prompt_ids):
-            # bool is an int in Python, and numpy integers are not: both are mistakes of the caller.
-            if type(token) is not int or token < 0:
-                raise RequestError(
-                    f"request {self.request_id}: prompt_ids[{position}] is {token!r}; expected an integer >= 0"
-                )
+        # bool is an int in Python, and numpy integers are not: both are mistakes of the caller.
+        if set(map(type, self.prompt_ids)) != {int} or min(self.prompt_ids) < 0:
+            wrong = (place for place, token in enumerate(self.prompt_ids) if type(token) is not int or token < 0)
+            position = next(wrong)
+            raise RequestError(
+                f"request {self.request_id}: prompt_ids[{position}] is {self.prompt_ids[position]!r}; "
+                f"expected an integer >= 0"
+            )
 
     @property
     def affinity(self) -> str | None:
