@@ -12,6 +12,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "run": LazyCommand("rollout_core.cli.run:run", "Draw samples for a file of prompts."),
+    "status": LazyCommand("rollout_core.cli.status:status", "Show how a running job stands."),
     "config": LazyCommand("rollout_core.cli.config:config", "Write, check and show config files."),
     "topology": LazyCommand("rollout_core.cli.topology:topology", "Draw which engine owns which accelerators."),
     "plugins": LazyCommand("rollout_core.cli.plugins:plugins", "List backends and extensions, and check them."),

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rollout_core.client import RolloutClient
+from rollout_core.control import ControlServer
+from rollout_core.control.address import FILE_NAME
 from rollout_core.controller import Controller
 from rollout_core.errors import OutputError, RolloutError
 from rollout_core.run.interrupt import Interrupts
@@ -87,7 +89,10 @@ class _Session:
 
     def _draw(self, interrupts: Interrupts) -> None:
         plugins = self._setup.plugins
-        with Controller(plugins, log_dir=self._output.log_dir, on_event=self._progress.engine) as controller:
+        with (
+            Controller(plugins, log_dir=self._output.log_dir, on_event=self._progress.engine) as controller,
+            ControlServer(controller, self._output.path / FILE_NAME),
+        ):
             self._progress.begin(self._tally)
             run_loop(self._run_job(controller, interrupts))
 
