@@ -45,7 +45,7 @@ def onload(parts: AbstractSet[MemoryPart], call: Call) -> Ack:
 def health(call: Call) -> Health:
     """How the server feels; it answers while the model runs, from another thread."""
     reply = call(HttpCall("/health", method="GET"))
-    if not reply.ok or not isinstance(reply.body, Mapping):
+    if not reply.ok or not isinstance(reply.body, Mapping) or "alive" not in reply.body:
         return Health(alive=False, detail=f"/health answered {reply.status}: {str(reply.body)[:500]}")
     body = reply.body
     return Health(
@@ -67,9 +67,9 @@ def ask(http_call: HttpCall, call: Call) -> Mapping[str, Any]:
         EngineError: any other reply.
     """
     reply = call(http_call)
-    if reply.ok and isinstance(reply.body, Mapping):
-        return reply.body
     error = reply.body.get("error") if isinstance(reply.body, Mapping) else None
+    if reply.ok and error is None and isinstance(reply.body, Mapping):
+        return reply.body
     if isinstance(error, Mapping) and error.get("type") == "weights_refused":
         raise WeightUpdateError(str(error.get("message")))
     raise EngineError(f"{http_call.path} answered {reply.status}: {str(error or reply.body)[:500]}")
