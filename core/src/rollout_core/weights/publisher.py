@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
@@ -76,7 +76,8 @@ class FromTensors:
 class Publishes(Protocol):
     """What a publisher needs of the controller."""
 
-    def update_weights(self, source: WeightSource, **options: Any) -> Any:
+    @property
+    def update_weights(self) -> Callable[..., Any]:
         """Bring weights to all engines."""
 
 

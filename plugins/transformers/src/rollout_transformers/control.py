@@ -28,7 +28,10 @@ def resume(call: Call) -> Ack:
 def abort(request_ids: Sequence[str] | None, call: Call) -> Ack:
     """Abort some requests, or all."""
     body = {"all": True} if request_ids is None else {"request_ids": list(request_ids)}
-    return acknowledged(ask(HttpCall("/abort", body), call))
+    reply = ask(HttpCall("/abort", body), call)
+    if "aborted" not in reply:
+        raise EngineError(f"/abort does not say what it aborted: {reply}")
+    return Ack(aborted=reply["aborted"])
 
 
 def offload(parts: AbstractSet[MemoryPart], discard: bool, call: Call) -> Ack:
@@ -76,9 +79,15 @@ def ask(http_call: HttpCall, call: Call) -> Mapping[str, Any]:
 
 
 def acknowledged(body: Mapping[str, Any]) -> Ack:
-    """What the server says of itself after a control call."""
+    """What the server says of itself after a control call.
+
+    Raises:
+        EngineError: it says nothing.
+    """
+    if "weight_version" not in body:
+        raise EngineError(f"not an acknowledgement: {str(body)[:500]}")
     return Ack(
-        weight_version=body.get("weight_version"),
+        weight_version=body["weight_version"],
         aborted=body.get("aborted", 0),
         running=body.get("running", 0),
         waiting=body.get("waiting", 0),

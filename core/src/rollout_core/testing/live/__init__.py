@@ -8,17 +8,27 @@ from rollout_core.testing.corruptions import ReplyExample
 from rollout_core.testing.hooks.reply import ReplyChecks
 from rollout_core.testing.live.interrupts import InterruptChecks
 from rollout_core.testing.live.limits import LimitChecks
+from rollout_core.testing.live.memory import MemoryChecks
 from rollout_core.testing.live.sampling import SamplingChecks
 from rollout_core.testing.live.serving import ServingChecks
 from rollout_core.testing.live.stops import StopChecks
 from rollout_core.testing.live.tokens import TokenChecks
+from rollout_core.testing.live.weights import WeightChecks
 from rollout_core.testing.suite import check, expect
 
 __all__ = ["LiveBackendConformance"]
 
 
 class LiveBackendConformance(
-    LimitChecks, InterruptChecks, ServingChecks, StopChecks, SamplingChecks, ReplyChecks, TokenChecks
+    LimitChecks,
+    WeightChecks,
+    MemoryChecks,
+    InterruptChecks,
+    ServingChecks,
+    StopChecks,
+    SamplingChecks,
+    ReplyChecks,
+    TokenChecks,
 ):
     """What every backend keeps, shown on its real engine.
 

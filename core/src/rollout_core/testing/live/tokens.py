@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rollout_core.testing.live.base import LiveSuite
+from rollout_core.testing.live.reference import reference_logprobs
 from rollout_core.testing.suite import check, expect, not_run
 from rollout_core.types import Capability, FinishReason, GenerateRequest, GenerateResult, LogprobKind, Status
 
@@ -18,9 +19,9 @@ class TokenChecks(LiveSuite):
     def reference_logprobs(self, prompt_ids: Sequence[int], token_ids: Sequence[int]) -> Sequence[float] | None:
         """Log-probabilities (natural log) of the response's tokens by a forward pass of another implementation.
 
-        Override it where one is at hand; None leaves the check out.
+        Unless overridden, of the transformers library, where it and torch are installed; None leaves the check out.
         """
-        return None
+        return reference_logprobs(str(self.model), prompt_ids, token_ids)
 
     @check()
     def test_engine_starts(self) -> None:
@@ -58,7 +59,7 @@ class TokenChecks(LiveSuite):
             result = self.complete_one(self.request(index, max_tokens=24, **self._seed(index)))
             reference = self.reference_logprobs(result.prompt_ids, result.token_ids)
             if reference is None:
-                not_run("the suite gives no reference_logprobs")
+                not_run("there is no reference: transformers and torch are not installed, or do not load the model")
             self._expect_close(self._logprobs(result), reference, "the reference")
 
     @check(Capability.PROMPT_LOGPROBS)
