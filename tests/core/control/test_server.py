@@ -123,6 +123,10 @@ def test_a_file_that_a_killed_controller_left_behind_is_told_apart(tmp_path):
         RolloutClient.connect(tmp_path)
 
 
+def test_a_server_that_was_not_started_can_be_closed(run):
+    ControlServer(run().controller).close()
+
+
 def test_a_file_that_cannot_be_written_is_an_error_of_the_output(run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"control\.json cannot be written"):

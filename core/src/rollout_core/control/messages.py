@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from rollout_core.controller import ControllerStatus, View
 from rollout_core.model import ModelInfo
+from rollout_core.weights import UpdateOptions
 
-__all__ = ["Greeting", "Joined", "Lease", "Nothing", "RunStatus", "TrainerStatus", "Updated"]
+__all__ = ["Greeting", "Joined", "Lease", "Nothing", "Plan", "RunStatus", "TrainerStatus", "Updated", "Wish"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,26 @@ class Lease:
 
     trainer: str
     lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a trainer needs to know to describe its weights."""
+
+    options: UpdateOptions
+    rank_counts: tuple[int, ...]
+    """Ranks that each target updates."""
+
+
+class Wish(StrEnum):
+    """What a target of an update wants of the trainer."""
+
+    BUCKET = "bucket"
+    """The next one."""
+    NOTHING = "nothing"
+    """It has everything, or has given up."""
+    REFUSED = "refused"
+    """It has written nothing, and nobody else shall."""
 
 
 @dataclass(frozen=True, slots=True)

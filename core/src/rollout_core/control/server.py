@@ -46,7 +46,7 @@ class ControlServer:
         self._service = ControlService(controller)
         self._token = secrets.token_urlsafe(32)
         self._stopping = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="rollout-control-server", daemon=True)
         self._started: Future[Connection] = Future()
 
@@ -61,10 +61,11 @@ class ControlServer:
 
     def close(self) -> None:
         """Stop listening and remove the connection file; twice is harmless."""
-        with suppress(RuntimeError):  # the loop is closed
+        if self._loop is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._stopping.set)
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.join()
 
     def __enter__(self) -> Self:
         self.start()
@@ -76,15 +77,15 @@ class ControlServer:
         self.close()
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            try:
-                runner.run(self._serve())
-            except BaseException as error:
-                if self._started.done():
-                    raise
-                self._started.set_exception(error)
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
 
     async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
         app = web.Application(client_max_size=_LARGEST_CALL)
         app.router.add_post("/{call}", self._answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)

@@ -33,11 +33,11 @@ _TRAINER_CALLS = (
     "continue_generation",
     "offload",
     "onload",
-    "update_from_folder",
     "verify",
     "abort_requests",
     "health",
 )
+_UPDATE_CALLS = ("update_from_folder", "begin_update", "describe_weights", "next_wish", "give_bucket", "end_update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,7 @@ class ControlService:
         calls: dict[str, Callable[..., Awaitable[Any]]] = {"status": self.status}
         calls |= {name: getattr(self._clients, name) for name in _CLIENT_CALLS}
         calls |= {name: getattr(self._trainers, name) for name in _TRAINER_CALLS}
+        calls |= {name: getattr(self._trainers.updates, name) for name in _UPDATE_CALLS}
         self._calls = {name: validate_call(call) for name, call in calls.items()}
 
     def start(self) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from rollout_core.control.address import Address, Connection
+from rollout_core.control.delivery import Delivery
 from rollout_core.control.link import Link
 from rollout_core.control.messages import Lease, Nothing, RunStatus, Updated
 from rollout_core.control.wire import GoneError
 from rollout_core.controller import PauseReport, UpdateReport
-from rollout_core.errors import RolloutError, StateError, WeightUpdateError
+from rollout_core.errors import RolloutError, StateError
 from rollout_core.types import Health, MemoryPart, PauseMode
-from rollout_core.weights import UpdateOptions, WeightSource
+from rollout_core.weights import FromFolder, WeightSource
 
 __all__ = ["RemoteController"]
 
@@ -139,19 +140,16 @@ class RemoteController:
         verify_within: float | None = None,
     ) -> UpdateReport:
         """Bring new weights to all engines; see :meth:`rollout_core.Controller.update_weights`."""
-        options = UpdateOptions(version or 0, keep_cache, refuse_non_finite)
-        folder = source.updates(options, [1])[0].folder
-        if folder is None:
-            raise WeightUpdateError("only a folder of weights can be brought from another process")
-        updated = self._leased(
-            "update_from_folder",
-            Updated,
-            folder=folder,
-            version=version,
-            keep_cache=keep_cache,
-            refuse_non_finite=refuse_non_finite,
-            verify_within=verify_within,
-        )
+        options = {
+            "version": version,
+            "keep_cache": keep_cache,
+            "refuse_non_finite": refuse_non_finite,
+            "verify_within": verify_within,
+        }
+        if isinstance(source, FromFolder):
+            updated = self._leased("update_from_folder", Updated, folder=str(source.folder), options=options)
+        else:
+            updated = self._told_gone(lambda: Delivery(self._link, self._lease.trainer, source).bring(options))
         return UpdateReport(updated.version, updated.engines, updated.quarantined, seconds=updated.seconds)
 
     def verify(self, within: float = 1e-3) -> dict[str, tuple[float, ...]]:
@@ -163,8 +161,11 @@ class RemoteController:
         return self._long("abort_requests", int, request_ids=request_ids)
 
     def _leased(self, name: str, kind: type[T], **arguments: Any) -> T:
+        return self._told_gone(lambda: self._long(name, kind, trainer=self._lease.trainer, **arguments))
+
+    def _told_gone(self, call: Callable[[], T]) -> T:
         try:
-            return self._long(name, kind, trainer=self._lease.trainer, **arguments)
+            return call()
         except GoneError as error:
             raise StateError(f"{error}; its pause is over, and pause_generation() begins a new one") from error
 

@@ -1,4 +1,4 @@
-"""The control calls of trainers: pause, memory, weights; and what follows when a trainer is lost."""
+"""The control calls of trainers: pause and memory; and what follows when a trainer is lost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from rollout_core.control.leases import TrainerLeases
-from rollout_core.control.messages import Lease, Nothing, TrainerStatus, Updated
-from rollout_core.controller import Controller, PauseReport, UpdateReport
+from rollout_core.control.messages import Lease, Nothing, TrainerStatus
+from rollout_core.control.updates import UpdateDesk
+from rollout_core.controller import Controller, PauseReport
 from rollout_core.errors import RolloutError
 from rollout_core.types import Health, MemoryPart, PauseMode
-from rollout_core.weights import FromFolder
 
 __all__ = ["TrainerDesk"]
 
@@ -32,6 +32,7 @@ class TrainerDesk:
         self._config = controller.plugins.config
         self._leases = TrainerLeases(self._config.trainer_lease_s)
         self._lanes = ThreadPoolExecutor(_LANES, "rollout-trainer")
+        self.updates = UpdateDesk(controller, self._leases, self._lanes)
 
     @property
     def notice(self) -> str:
@@ -54,6 +55,7 @@ class TrainerDesk:
 
     async def detach(self, trainer: str) -> Nothing:
         """Forget a trainer; a pause that it still holds ends as if it was lost."""
+        self.updates.give_up(trainer, "the trainer has left")
         if self._leases.forget(trainer):
             await self._end_pause("the trainer left while it held the pause")
         return Nothing()
@@ -87,28 +89,6 @@ class TrainerDesk:
         self._leases.renew(trainer)
         return await self._run(lambda: self._controller.onload(parts))
 
-    async def update_from_folder(
-        self,
-        trainer: str,
-        folder: str,
-        version: int | None,
-        keep_cache: bool,
-        refuse_non_finite: bool,
-        verify_within: float | None,
-    ) -> Updated:
-        """Bring weights from a folder to all engines."""
-        self._leases.renew(trainer)
-        report = await self._run(
-            lambda: self._controller.update_weights(
-                FromFolder(folder),
-                version=version,
-                keep_cache=keep_cache,
-                refuse_non_finite=refuse_non_finite,
-                verify_within=verify_within,
-            )
-        )
-        return _updated(report)
-
     async def verify(self, within: float) -> dict[str, tuple[float, ...]]:
         """Compare the engines."""
         return await self._run(lambda: self._controller.verify(within))
@@ -127,11 +107,13 @@ class TrainerDesk:
             await asyncio.sleep(min(1.0, self._leases.lease_s / 4))
             for trainer in self._leases.expired():
                 reason = f"the trainer (process {trainer.pid}) gave no sign of life for {trainer.lease_s:g} s"
+                self.updates.give_up(trainer.name, reason)
                 if self._leases.forget(trainer.name, reason):
                     await self._end_pause(reason)
 
     def close(self) -> None:
         """Take no more calls."""
+        self.updates.close()
         self._lanes.shutdown(wait=False)
 
     async def _end_pause(self, reason: str) -> None:
@@ -160,7 +142,3 @@ class TrainerDesk:
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._lanes, call)
-
-
-def _updated(report: UpdateReport) -> Updated:
-    return Updated(report.version, report.engines, report.quarantined, report.seconds)

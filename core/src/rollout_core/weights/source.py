@@ -58,17 +58,17 @@ class FromFolder:
 
     def __init__(self, folder: str | Path) -> None:
         """``folder`` as the engines see it."""
-        self._folder = Path(folder)
+        self.folder = Path(folder).absolute()
 
     def updates(self, options: UpdateOptions, rank_counts: Sequence[int]) -> list[WeightUpdate]:
         """The same folder for every target."""
-        if not self._folder.is_dir():
-            raise WeightUpdateError(f"{self._folder} is not a folder; nothing was written")
-        if not any(self._folder.glob("*.safetensors")):
-            raise WeightUpdateError(f"{self._folder} has no .safetensors file; nothing was written")
+        if not self.folder.is_dir():
+            raise WeightUpdateError(f"{self.folder} is not a folder; nothing was written")
+        if not any(self.folder.glob("*.safetensors")):
+            raise WeightUpdateError(f"{self.folder} has no .safetensors file; nothing was written")
         update = WeightUpdate(
             version=options.version,
-            folder=str(self._folder.resolve()),
+            folder=str(self.folder.resolve()),
             keep_cache=options.keep_cache,
             refuse_non_finite=options.refuse_non_finite,
         )
