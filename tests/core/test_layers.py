@@ -38,7 +38,7 @@ ORDER = [
     "cli",
     "__main__",
 ]
-HOMES = {"pluggy": "plugins", "ray": "executors.ray", "click": "cli", "torch": "weights"}
+HOMES = {"pluggy": "plugins", "ray": "executors.ray", "click": "cli", "torch": ("weights", "testing.live.reference")}
 ENGINES = {"vllm", "sglang", "lmdeploy"}
 
 

@@ -30,7 +30,7 @@ def first_cells(page: str) -> set[str]:
     return set(re.findall(r"^\| `([^`]+)`", page, re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["configuration", "hooks", "cli"])
+@pytest.mark.parametrize("name", ["configuration", "hooks", "cli", "capabilities"])
 def test_a_generated_page_is_fresh(docs: Path, name: str):
     spec = importlib.util.spec_from_file_location(f"make_{name}", docs / f"make_{name}.py")
     assert spec is not None

@@ -158,7 +158,9 @@ async def test_an_aborted_reply_is_aborted_and_its_continuation_is_joined_to_it(
     def first_then_rest(body: Any) -> Any:
         if "prior_ids" not in body:
             return reply(body, finish_reason="abort")
-        return reply(body, token_ids=[7], logprobs=[-2.0], weight_versions=[[4, 0, 1]], text="abc", finish_reason="stop")
+        return reply(
+            body, token_ids=[7], logprobs=[-2.0], weight_versions=[[4, 0, 1]], text="abc", finish_reason="stop"
+        )
 
     engines = fleet(first_then_rest)
     ask = replace(ASK, params=SampleParams(max_tokens=5))

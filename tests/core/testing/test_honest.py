@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from toy_backend.examples import REPLY_EXAMPLES
 from toy_backend.backend import CHECKPOINT, ToyBackend
+from toy_backend.examples import REPLY_EXAMPLES
 
 from rollout_core.testing import BackendConformance, LiveBackendConformance
 

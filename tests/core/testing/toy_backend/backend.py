@@ -38,7 +38,17 @@ from rollout_core.types import (
 CHECKPOINT = str(Path(__file__).with_name("checkpoint"))
 """A checkpoint folder of the toy model."""
 
-_NOT_OFFERED = {Capability.FLOAT8, Capability.FP32_LM_HEAD, Capability.SKIP_LOAD_WEIGHTS}
+_NOT_OFFERED = {
+    Capability.FLOAT8,
+    Capability.FP32_LM_HEAD,
+    Capability.SKIP_LOAD_WEIGHTS,
+    Capability.OFFLOAD_WEIGHTS,
+    Capability.DISCARD_WEIGHTS,
+    Capability.OFFLOAD_KV_CACHE,
+    Capability.WEIGHTS_FROM_DISK,
+    Capability.WEIGHTS_FROM_SHARED_MEMORY,
+    Capability.WEIGHTS_FROM_GROUP,
+}
 
 
 class ToyOptions(BaseModel):

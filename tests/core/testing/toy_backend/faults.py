@@ -213,17 +213,18 @@ class RestartsContinuations(Honest):
         return {**body, "prior_ids": [], "max_tokens": body["max_tokens"] - len(body["prior_ids"])}
 
     async def generate(self, body: Any) -> dict[str, Any]:
-        return await super().generate(self._forgetful(body) if isinstance(body, dict) and body.get("prior_ids") else body)
+        return await super().generate(
+            self._forgetful(body) if isinstance(body, dict) and body.get("prior_ids") else body
+        )
 
 
 class LosesARequest(Honest):
     """One of many requests never comes back."""
 
     async def run(self, generation: Generation) -> None:
-        while len(self.active) > 60 and generation is next(iter(self.active.values())):
-            await asyncio.sleep(STEP_S)
-            if generation.aborted:
-                return
+        if len(self.active) > 60:
+            while not generation.aborted:
+                await asyncio.sleep(STEP_S)
         await super().run(generation)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 VOCAB_SIZE = 64
@@ -14,7 +14,7 @@ _LETTERS = "abcdefgh"
 _SPREAD = 2.0
 
 
-@lru_cache(maxsize=None)
+@cache
 def logits_after(before: int, last: int) -> tuple[float, ...]:
     """Logits of every token after two tokens."""
     source = random.Random(before * VOCAB_SIZE + last)
@@ -33,7 +33,9 @@ def log_softmax(values: Sequence[float]) -> list[float]:
     return [value - total for value in values]
 
 
-def filtered(values: Sequence[float], params: dict[str, Any], context: Sequence[int], response: Sequence[int]) -> list[float]:
+def filtered(
+    values: Sequence[float], params: dict[str, Any], context: Sequence[int], response: Sequence[int]
+) -> list[float]:
     """Log-probabilities after penalties, temperature, top_k, top_p and min_p, in this order."""
     changed = penalized(values, params, context, response)
     if params["temperature"] == 0:
@@ -54,7 +56,9 @@ def filtered(values: Sequence[float], params: dict[str, Any], context: Sequence[
     return log_softmax([probs[token] if token in kept else -math.inf for token in range(VOCAB_SIZE)])
 
 
-def penalized(values: Sequence[float], params: dict[str, Any], context: Sequence[int], response: Sequence[int]) -> list[float]:
+def penalized(
+    values: Sequence[float], params: dict[str, Any], context: Sequence[int], response: Sequence[int]
+) -> list[float]:
     """Logits after the three penalties."""
     changed = list(values)
     for token in {*context, *response}:

@@ -24,9 +24,18 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
 _LOAD_TIMEOUT_S = 120.0
 _HEAVY = frozenset({"torch", "jax", "tensorflow", "ray"})
-_NEEDS_GENERATION_HOOKS = frozenset(
-    {Capability.ABORT, Capability.PAUSE_ABORT, Capability.PAUSE_WAIT, Capability.PAUSE_KEEP}
-)
+_HOOKS_OF = {
+    Capability.ABORT: "generation",
+    Capability.PAUSE_ABORT: "generation",
+    Capability.PAUSE_WAIT: "generation",
+    Capability.PAUSE_KEEP: "generation",
+    Capability.OFFLOAD_WEIGHTS: "memory",
+    Capability.DISCARD_WEIGHTS: "memory",
+    Capability.OFFLOAD_KV_CACHE: "memory",
+    Capability.WEIGHTS_FROM_DISK: "weights",
+    Capability.WEIGHTS_FROM_SHARED_MEMORY: "weights",
+    Capability.WEIGHTS_FROM_GROUP: "weights",
+}
 
 
 class DescribeChecks(Suite):
@@ -46,12 +55,12 @@ class DescribeChecks(Suite):
 
     @check()
     def test_capabilities_have_hooks(self) -> None:
-        """What is declared of abort and pause comes with the hooks that do it."""
-        declared = sorted(_NEEDS_GENERATION_HOOKS & self.face.info.capabilities)
-        expect(
-            not declared or "generation" in self.face.groups,
-            f"{', '.join(declared)} are declared, but the hooks {_names('generation')} are missing",
-        )
+        """What is declared of abort, pause, memory and weights comes with the hooks that do it."""
+        for capability, group in _HOOKS_OF.items():
+            expect(
+                not self.face.offers(capability) or group in self.face.groups,
+                f"{capability.value} is declared, but the hooks {_names(group)} are missing",
+            )
 
     @check()
     def test_refuses_unknown_options(self) -> None:

@@ -31,6 +31,9 @@ _TEXTS = (
 )
 
 
+_KEY = "conformance-key"
+
+
 class LiveSuite(Suite):
     """One engine for all checks of a class; it is started again when a check has killed it."""
 
@@ -98,10 +101,13 @@ class LiveSuite(Suite):
             not_run(f"{cls.__name__} names no model to serve; set `model`")
         cls._folder = cls._folder or tempfile.TemporaryDirectory(prefix="rollout-live-")
         try:
-            cls._engine = LiveEngine(self.load(), Path(cls._folder.name), self.check_timeout_s)
+            cls._engine = LiveEngine(self.load(**self._key()), Path(cls._folder.name), self.check_timeout_s)
         except RolloutError as error:
             cls._start_error = error
             raise
+
+    def _key(self) -> dict[str, Any]:
+        return {"api_keys": [_KEY]} if self.face.offers(Capability.API_KEY) else {}
 
     # Prompts and requests
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+import httpx
+
 from rollout_core.testing.live.base import LiveSuite
 from rollout_core.testing.suite import check, expect
-from rollout_core.types import Health
+from rollout_core.types import Capability, Health
 
 __all__ = ["ServingChecks"]
 
@@ -49,9 +51,9 @@ class ServingChecks(LiveSuite):
         future = self.engine.begin(self.long(0))
         self.engine.wait_until(lambda now: now.running > 0 and now.progress > before, "progress shows")
         middle = self.engine.health().progress
-        self.engine.wait_until(lambda now: now.progress > middle or now.running == 0, "progress goes on")
+        later = self.engine.wait_until(lambda now: now.progress > middle or now.running == 0, "progress goes on")
         self.engine.wait(future, "the request that made progress")
-        expect(self.engine.health().progress > before, "the counter of an engine that generated stands still")
+        expect(later.progress > middle, f"the counter stood at {middle} until the response was complete")
 
     @check()
     def test_no_request_is_computed_twice(self) -> None:
@@ -62,6 +64,15 @@ class ServingChecks(LiveSuite):
         done = self._idle().progress - before
         asked = sum(len(result.prompt_ids) + len(result.token_ids) for result in results)
         expect(done <= 1.5 * asked, f"{done} tokens computed for requests of {asked} tokens in all")
+
+    @check(Capability.API_KEY)
+    def test_api_key(self) -> None:
+        """A request without the API key is refused with 401 or 403, and the engine serves those that have it."""
+        call = self.face.build_payload(self.request())
+        url = self.engine.controller.view.endpoints[0].url
+        reply = httpx.post(url + call.path, json=call.body, timeout=self.check_timeout_s, trust_env=False)
+        expect(reply.status_code in (401, 403), f"a request without the key was answered {reply.status_code}")
+        self.complete_one(self.request())
 
     def _idle(self) -> Health:
         self.engine.wait_until(lambda now: now.running == 0 and now.waiting == 0, "the engine is idle")

@@ -95,13 +95,28 @@ class TokenChecks(LiveSuite):
     @check(Capability.MODEL_LOGPROBS)
     def test_model_logprobs_ignore_sampling(self) -> None:
         """The model's log-probability of a token is the same however it was sampled."""
+        certain = []
         for index in range(4):
             plain = self.complete_one(self.greedy(index, max_tokens=1))
+            certain.append(all(value == 0 for value in self._logprobs(plain)))
             for params in ({"temperature": 0.3, "top_k": 1}, {"temperature": 5.0, "top_p": 1e-6}):
                 other = self.complete_one(self.greedy(index, max_tokens=1, **params))
                 expect(other.logprob_kind is LogprobKind.MODEL, f"the kind is {other.logprob_kind} with {params}")
                 if other.token_ids == plain.token_ids:
                     self._expect_close(self._logprobs(other), self._logprobs(plain), f"greedy, with {params}")
+        expect(not all(certain), "greedy tokens all have probability 1: it is that of the tokens left by the filters")
+
+    @check(Capability.SAMPLED_LOGPROBS)
+    def test_sampled_logprobs(self) -> None:
+        """The log-probabilities of the distribution that was drawn from are finite, and say what they are."""
+        result = self.complete_one(self.request(1, temperature=0.5, max_tokens=24, **self._seed(1)))
+        own = result.logprob_kind is LogprobKind.SAMPLED
+        values = result.logprobs if own else result.sampled_logprobs
+        expect(values is not None, "at temperature 0.5 the result has no log-probabilities of what was drawn from")
+        assert values is not None
+        expect(len(values) == len(result.token_ids), f"{len(values)} values for {len(result.token_ids)} tokens")
+        expect(all(math.isfinite(value) and value <= 0 for value in values), f"log-probabilities {values}")
+        expect(own or values != result.logprobs, "at temperature 0.5 they equal the model's own")
 
     @check()
     def test_logprobs_only_when_asked(self) -> None:
