@@ -183,12 +183,15 @@ class Fleet:
         """Change the state of all engines in service alike.
 
         An engine that does not acknowledge goes out of service. With ``undo``, the change is taken back everywhere
-        instead, and only an engine that does not acknowledge that goes out of service.
+        instead, and only an engine that does not acknowledge that goes out of service; an engine whose process has
+        ended goes in any case, and does not count.
 
         Raises:
             EngineError: the change was taken back, or no engine acknowledged.
         """
-        errors = self._errors(change)
+        errors = [(engine, error) for engine, error in self._errors(change) if not self._is_gone(engine)]
+        if not self.ready:
+            raise self._no_engine()
         if not errors:
             return
         broken = errors if undo is None else self._errors(undo)
