@@ -3,7 +3,7 @@
 from rollout_core.weights.group import FromGroup, GroupReceiver
 from rollout_core.weights.publisher import FromTensors, WeightPublisher
 from rollout_core.weights.source import FromFolder, UpdateOptions, WeightSource
-from rollout_core.weights.tensors import NamedTensors
+from rollout_core.weights.tensors import NamedTensors, copy_tensor
 
 __all__ = [
     "FromFolder",
@@ -14,4 +14,5 @@ __all__ = [
     "UpdateOptions",
     "WeightPublisher",
     "WeightSource",
+    "copy_tensor",
 ]

@@ -12,7 +12,7 @@ from rollout_core.types import TensorSpec
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["NamedTensors", "Portion", "write_portion"]
+__all__ = ["NamedTensors", "Portion", "copy_tensor", "write_portion"]
 
 ALIGNMENT = 64
 """Bytes to which the tensors of a bucket are aligned."""
@@ -109,4 +109,25 @@ def write_portion(portion: Portion, buffer: torch.Tensor) -> None:
     for tensor, spec in zip(portion.tensors, portion.specs, strict=True):
         dtype = getattr(torch, spec.dtype)
         place = buffer[spec.offset : spec.offset + tensor.numel() * dtype.itemsize]
-        place.view(dtype).view(tensor.shape).copy_(tensor)
+        copy_tensor(place.view(dtype).view(tensor.shape), tensor)
+
+
+def copy_tensor(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Copy in place, converting the dtype.
+
+    Blocks of memory of the same type go through numpy, whose memcpy takes half as long as torch's copy.
+    """
+    import numpy as np
+    import torch
+
+    plain = (
+        target.dtype == source.dtype
+        and target.device.type == source.device.type == "cpu"
+        and target.is_contiguous()
+        and source.is_contiguous()
+    )
+    if plain:
+        to, of = (tensor.detach().reshape(-1).view(torch.uint8).numpy() for tensor in (target, source))
+        np.copyto(to, of)
+    else:
+        target.copy_(source)

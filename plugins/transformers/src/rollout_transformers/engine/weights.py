@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from rollout_core.weights import copy_tensor
 from rollout_transformers.engine.checkpoint import Checkpoint, CheckpointError
 
 __all__ = ["IncomingTensor", "WeightWriter", "WeightsRefused"]
@@ -116,7 +117,7 @@ class WeightWriter:
             dtype: torch.dtype = getattr(torch, incoming.dtype)
             target = self._tensors[incoming.name]
             end = incoming.offset + target.numel() * dtype.itemsize
-            target.data.copy_(data[incoming.offset : end].view(dtype).view(target.shape))
+            copy_tensor(target.data, data[incoming.offset : end].view(dtype).view(target.shape))
             update.left.discard(self._canonical[incoming.name])
 
     def load(self, folder: Path, refuse_non_finite: bool) -> None:
@@ -179,7 +180,7 @@ class WeightWriter:
 
     def _copy(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         for name, tensor in tensors:
-            self._tensors[name].data.copy_(tensor)
+            copy_tensor(self._tensors[name].data, tensor)
 
     def _is_converted(self) -> Checkpoint | None:
         """The model's own checkpoint when transformers renames or fuses its tensors on loading, else None."""
