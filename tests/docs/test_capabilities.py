@@ -12,7 +12,7 @@ def test_each_capability_is_a_row_of_each_backend(docs: Path):
     assert sections
     for section in sections:
         for capability in Capability:
-            assert section.count(f"| `{capability.value}` |") == 1, f"{section.splitlines()[0]}: {capability.value}"
+            assert section.count(f"\n| `{capability.value}` |") == 1, f"{section.splitlines()[0]}: {capability.value}"
 
 
 def test_no_report_has_a_failed_check(docs: Path):

@@ -27,7 +27,7 @@ class Renderer:
         """Use :meth:`load`.
 
         Args:
-            tokenizer: a Hugging Face tokenizer.
+            tokenizer: a Hugging Face tokenizer; None where all prompts are token ids.
             system_prompt: put before messages that do not start with a system message.
             chat: take a text for the message of a user instead of completing it.
         """

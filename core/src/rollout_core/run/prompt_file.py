@@ -44,6 +44,8 @@ class PromptScan:
     broken_count: int
     chats: int
     """Prompts that are chat messages."""
+    texts: int = 0
+    """Prompts that are text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class PromptFile:
         Raises:
             InputError: the file cannot be read, holds no prompt, or every prompt in it is broken.
         """
-        count = broken_count = chats = 0
+        count = broken_count = chats = texts = 0
         broken: list[str] = []
         for prompt in self:
             count += 1
@@ -93,11 +95,13 @@ class PromptFile:
                 broken += [prompt.error] if len(broken) < _SHOWN else []
             elif isinstance(prompt.value, list) and isinstance(prompt.value[0], dict):
                 chats += 1
+            else:
+                texts += isinstance(prompt.value, str)
         if not count:
             raise InputError(f"{self.name or self.path} holds no prompt; expected one per line")
         if broken_count == count:
             raise InputError(f"none of the {count} lines is a prompt; the first: {broken[0]}")
-        return PromptScan(_fingerprint(self.path), count, tuple(broken), broken_count, chats)
+        return PromptScan(_fingerprint(self.path), count, tuple(broken), broken_count, chats, texts)
 
 
 def spool_stdin(stdin: BinaryIO, path: Path) -> None:

@@ -80,13 +80,7 @@ class RunSetup:
         scan = options.prompts.scan()
         if options.strict and scan.broken_count:
             raise InputError(f"{scan.broken_count} lines are no prompts (--strict):\n  " + "\n  ".join(scan.broken))
-        renderer = Renderer.load(
-            config.tokenizer,
-            trust_remote_code=config.trust_remote_code,
-            system_prompt=config.system_prompt,
-            chat=options.chat,
-        )
-        _check_template(renderer, options, scan)
+        renderer = _renderer(config, options, scan)
         return cls(options, plugins, model, topology, renderer, scan, plan)
 
     @property
@@ -148,6 +142,20 @@ def _concurrency(options: RunOptions, config: RolloutConfig, model: ModelInfo, t
     context_length = config.context_length or model.context_length
     at_once = config.batch_size_for(context_length) if context_length else MAX_CONCURRENCY_PER_ENGINE
     return len(topology.engines) * min(2 * at_once, MAX_CONCURRENCY_PER_ENGINE)
+
+
+def _renderer(config: RolloutConfig, options: RunOptions, scan: PromptScan) -> Renderer:
+    """The tokenizer of the run; a model without one serves prompts that are token ids."""
+    if not (scan.texts or scan.chats):
+        return Renderer(None)
+    renderer = Renderer.load(
+        config.tokenizer,
+        trust_remote_code=config.trust_remote_code,
+        system_prompt=config.system_prompt,
+        chat=options.chat,
+    )
+    _check_template(renderer, options, scan)
+    return renderer
 
 
 def _check_template(renderer: Renderer, options: RunOptions, scan: PromptScan) -> None:
