@@ -2,6 +2,7 @@
 # make test   sets up and passes the tests
 # make check  lint, formatting and types
 # make docs   builds the documentation into site/
+# make grpo   trains a tiny model with GRPO on this machine's CPU, and draws its curve
 # make bench  runs the benchmarks (a quarter of an hour)
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ PACKAGES := -e core[testing] -e plugins/transformers[engine]
 SOURCES  := core plugins tests examples benchmarks
 MANIFESTS := core/pyproject.toml plugins/transformers/pyproject.toml
 
-.PHONY: demo test check docs bench clean
+.PHONY: demo test check docs grpo bench clean
 
 demo: $(VENV)/.demo
 	model=$$($(BIN)/python examples/make_demo_model.py) && out=demo-output/$$(date +%Y%m%d-%H%M%S) && \
@@ -20,6 +21,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/show_samples.py "$$out"
 
 test: $(VENV)/.test
+	$(BIN)/python examples/make_demo_model.py
 	$(BIN)/python -m pytest
 
 check: $(VENV)/.test
@@ -30,10 +32,13 @@ check: $(VENV)/.test
 docs: $(VENV)/.docs
 	$(BIN)/zensical build --strict
 
+grpo: $(VENV)/.test
+	$(BIN)/python examples/grpo_cpu/train.py --output grpo-output
+
 bench: $(VENV)/.test
 	$(BIN)/python benchmarks/client.py
-	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/run.py
+	model=$$($(BIN)/python examples/make_demo_model.py) && for name in engine run training_step; do \
+	    $(BIN)/python benchmarks/$$name.py --model "$$model"; done
 
 $(VENV)/.python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "rollout needs Python 3.11 or newer; say make PYTHON=...")'

@@ -97,7 +97,8 @@ def weights(controller: Controller, model: Path, server: psutil.Process, rounds:
     rate = size / statistics.median(seconds)
     print(
         f"shared memory   {size / MIB:.0f} MiB at {rate / 2**30:.2f} GiB/s, {rate / by_tensor:.2f} of a memcpy of the "
-        f"same tensors, {rate / at_once:.2f} of one of a single block; the engine grew by {grown[0] / BUCKET:.2f} buckets"
+        f"same tensors, {rate / at_once:.2f} of one of a single block; the engine grew by {grown[0] / BUCKET:.2f} "
+        "buckets"
     )
     files = sorted(model.glob("*.safetensors"))
     on_disk, floor = sum(file.stat().st_size for file in files), read_bandwidth(files, rounds)
