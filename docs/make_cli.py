@@ -77,7 +77,7 @@ def _prompts(lines: list[str]) -> Iterator[str]:
 
 def _row(param: click.Parameter, context: click.Context) -> str | None:
     record = param.get_help_record(context)
-    if param.name == "help" or record is None or not record[1]:
+    if "--help" in param.opts or record is None or not record[1]:
         return None
     # A bar would end the cell.
     names, meaning = (" ".join(text.split()).replace("|", "/") for text in record)
