@@ -49,7 +49,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_python_example_of_the_readme_draws_a_sample(root: Path, tiny_model: Path):
-    (code,) = blocks(root / "README.md", "python")
+    code, *_ = blocks(root / "README.md", "python")
     assert PLACE in code
     script = code.replace(PLACE, str(tiny_model))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
