@@ -205,7 +205,9 @@ class Controller:
             WeightUpdateError: the engines were to be compared after an update, and no two agree.
         """
         with self._control:
-            self._memory.require_servable()
+            # Without any engine the gates open all the same: requests then fail with the reason instead of waiting.
+            if self._fleet.writable:
+                self._memory.require_servable()
             if self._board.paused is None:
                 return
             try:
@@ -252,8 +254,10 @@ class Controller:
         try:
             yield report
         finally:
-            self.onload()
-            self.continue_generation()
+            try:
+                self.onload()
+            finally:
+                self.continue_generation()
 
     def offload(
         self, parts: Iterable[MemoryPart | str] = ALL_PARTS, *, discard_weights: bool = False
