@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -283,3 +284,11 @@ def test_what_does_not_fit_is_refused_before_anything_starts(
 def test_plugins_are_loaded_per_run(controller: Make) -> None:
     assert isinstance(controller().plugins, Plugins)
     assert controller().plugins is not controller().plugins
+
+
+def test_an_engine_may_be_stopped_from_several_threads_at_once(controller: Make) -> None:
+    with controller() as running:
+        (engine,) = running._fleet.engines
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(lambda _: engine.stop(), range(8)))
+        assert engine.exited() is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ class ManagedEngine:
         self.failed_checks = 0
         """Health checks in a row that failed."""
         self.progress = -1
+        # The end of the run may come while a failed engine is being stopped.
+        self._stopping = threading.Lock()
         self.progressed_at = time.monotonic()
 
     @property
@@ -70,6 +73,7 @@ class ManagedEngine:
         return None
 
     def stop(self) -> None:
-        """End all processes."""
-        for worker in self.workers:
-            worker.stop()
+        """End all processes; twice is harmless, also from two threads at once."""
+        with self._stopping:
+            for worker in self.workers:
+                worker.stop()
