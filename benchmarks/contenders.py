@@ -33,8 +33,11 @@ class Work:
 Answer = tuple[float, int]
 
 
-def embedded(pipe: Connection, model: str, threads: int) -> None:
-    """The embedded backend, through the controller and the client as a run uses it, with log-probabilities."""
+def embedded(pipe: Connection, model: str, threads: int, prefix_reuse: bool = False) -> None:
+    """The embedded backend, through the controller and the client as a run uses it, with log-probabilities.
+
+    Without ``prefix_reuse`` a round does not find the prompts of the round before.
+    """
     from rollout_core import Controller, GenerateRequest, Plugins, RolloutClient, RolloutConfig, SampleParams
 
     async def serve(controller: Controller) -> None:
@@ -51,11 +54,15 @@ def embedded(pipe: Connection, model: str, threads: int) -> None:
                     raise RuntimeError(failed[0])
                 pipe.send((seconds, sum(len(result.token_ids) for result in results)))
 
-    # Two rounds of one group must not find the prompt of the round before.
-    options = {"threads": threads, "prefix_reuse": False}
+    options = {"threads": threads, "prefix_reuse": prefix_reuse}
     config = RolloutConfig(model_path=model, dtype="float32", backend_options=options)
     with Controller(Plugins.load(config)) as controller:
         asyncio.run(serve(controller))
+
+
+def embedded_groups(pipe: Connection, model: str, threads: int) -> None:
+    """The embedded backend as it is by default: the prompt of a group is computed once."""
+    embedded(pipe, model, threads, prefix_reuse=True)
 
 
 def padded_generate(pipe: Connection, model: str, threads: int) -> None:
@@ -126,6 +133,7 @@ def _answer(pipe: Connection, run: Callable[[Work], int]) -> None:
 
 CONTENDERS = {
     "embedded": embedded,
+    "embedded_groups": embedded_groups,
     "generate": padded_generate,
     "continuous_batching": continuous_batching,
 }

@@ -17,10 +17,11 @@ import random
 import statistics
 from pathlib import Path
 
-from contenders import CONTENDERS, Contender, Work
+from contenders import Contender, Work
 
 CONCURRENT, MAX_TOKENS = 32, 64
 GROUP, PROMPT_TOKENS = 16, 300
+RIVALS = ("embedded", "generate", "continuous_batching")
 
 
 def read_prompts(file: Path, field: str, model: str) -> list[list[int]]:
@@ -102,16 +103,22 @@ def main() -> None:
     parser.add_argument("--prompt-field", default="prompt")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="torch threads of each contender")
+    parser.add_argument("--only", action="append", choices=["throughput", "groups", "logprobs"])
     options = parser.parse_args()
     random.seed(0)
     prompts = read_prompts(options.prompts, options.prompt_field, options.model)
-    with contextlib.ExitStack() as stack:
-        contenders = [stack.enter_context(Contender(name, options.model, options.threads)) for name in CONTENDERS]
-        for temperature in (1.0, 0.0):
-            throughput(contenders, prompts, temperature, options.rounds)
-        print()
-        group_prefill(contenders[0], sorted({token for prompt in prompts for token in prompt}), options.rounds)
-    logprob_error(options.model, prompts)
+    parts = options.only or ["throughput", "groups", "logprobs"]
+    if "throughput" in parts:
+        with contextlib.ExitStack() as stack:
+            contenders = [stack.enter_context(Contender(name, options.model, options.threads)) for name in RIVALS]
+            for temperature in (1.0, 0.0):
+                throughput(contenders, prompts, temperature, options.rounds)
+    if "groups" in parts:
+        # Every prompt of a round is new, so nothing but the group itself is shared.
+        with Contender("embedded_groups", options.model, options.threads) as engine:
+            group_prefill(engine, sorted({token for prompt in prompts for token in prompt}), options.rounds)
+    if "logprobs" in parts:
+        logprob_error(options.model, prompts)
 
 
 if __name__ == "__main__":
